@@ -1,0 +1,1 @@
+"""The nouns: requests, plans, settings, errors. Standard library only."""

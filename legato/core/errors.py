@@ -1,0 +1,50 @@
+"""What can go wrong, named. `api/errors.py` maps each class to a status and a body."""
+
+
+class LegatoError(Exception):
+    """Base of every error that legato raises on purpose; its text is fit for a user."""
+
+
+class ConfigError(LegatoError):
+    """A flag, an environment variable or a combination of them does not fit."""
+
+
+class ModelError(LegatoError):
+    """A model is missing, unreadable, or of a kind that cannot be served."""
+
+
+class RequestError(LegatoError):
+    """A request is at fault, and only that request: names the field and the remedy.
+
+    param  the field of the body, as the client wrote it; None when no single field is at fault
+    code   machine-readable reason, e.g. "context_length_exceeded"
+    """
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+class UnknownModelError(RequestError):
+    """The request names a model that this server does not serve."""
+
+
+class OverloadedError(LegatoError):
+    """The queue is full: come back in `retry_after_s` seconds."""
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class NotReadyError(LegatoError):
+    """No engine can take the request now: still loading, draining, or gone for good."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class EngineDiedError(LegatoError):
+    """The engine process ended while the request was in it."""

@@ -1,0 +1,63 @@
+"""The contract between scheduler and executor: one step's work, and what it gave."""
+
+from dataclasses import dataclass
+
+from legato.core.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class RowStart:
+    """What the device side must know of a request when it gets its row.
+
+    token_ids   every known token, prompt first; goes to the row of the token pool
+    ending_ids  ids that end the request: kept from being sampled before min_tokens
+    """
+
+    token_ids: tuple[int, ...]
+    prompt_len: int
+    params: SamplingParams
+    seed: int
+    ending_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledChunk:
+    """One request's share of a step: compute positions [start, start + num_tokens).
+
+    new_pages  page ids to enter in the row's page table from index page_start on
+    row_start  given in the first chunk after the row was taken
+    samples    the chunk ends at the last known token, so the next one is sampled
+    """
+
+    request_id: str
+    row: int
+    start: int
+    num_tokens: int
+    samples: bool
+    page_start: int
+    new_pages: tuple[int, ...]
+    row_start: RowStart | None = None
+
+    @property
+    def end(self) -> int:
+        return self.start + self.num_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What one step computes: chunks of different requests, decodes first unless the policy says otherwise."""
+
+    step: int
+    chunks: tuple[ScheduledChunk, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(chunk.num_tokens for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What a step sampled: request id -> token id, for the chunks that sample."""
+
+    step: int
+    token_ids: dict[str, int]

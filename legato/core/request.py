@@ -1,0 +1,141 @@
+"""The ledger of one request: what is computed, what is granted, what is left."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from legato.core.sampling_params import FinishReason, SamplingParams
+
+
+class RequestState(StrEnum):
+    """Where a request is; `docs/request_states.md` draws the moves between them."""
+
+    WAITING = "waiting"  # holds no row and no page
+    PREFILLING = "prefilling"  # admitted; part of its known tokens is still to be granted
+    DECODING = "decoding"  # every known token is granted: each step grants one more
+    FINISHED = "finished"  # gave row and pages back
+
+
+class LedgerError(AssertionError):
+    """A move broke the ledger's invariant: a fault of ours, never of a client."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Request:
+    """Ledger of one request; every length counts tokens from position 0.
+
+    [0, cached_len)               K/V written, in pages this request holds
+    [cached_len, device_len)      ids on the device; the next forward computes their K/V
+    [device_len, max_device_len)  still to be granted or sampled
+
+    Invariant: 0 <= cached_len <= device_len <= max_device_len. Source: the `Req` of mini-sglang.
+    """
+
+    request_id: str
+    token_ids: list[int]  # known to the host; one behind the device while a step is in flight
+    prompt_len: int
+    max_device_len: int
+    params: SamplingParams
+    seed: int = 0
+    priority: int = 0  # lower runs earlier
+    arrival: int = 0  # rank of arrival; breaks ties of priority
+    cache_salt: str = ""
+    eos_ids: frozenset[int] = frozenset()  # ids that end this request, stop_token_ids included
+
+    cached_len: int = 0
+    device_len: int = 0
+    row: int | None = None
+    state: RequestState = RequestState.WAITING
+    finish_reason: FinishReason | None = None
+    hit_len: int = 0  # prompt tokens that the prefix cache gave when first admitted
+    num_preemptions: int = 0
+    last_step: int = -1  # number of the last step that computed for it
+    pages_written: int = field(default=0, repr=False)  # pages that the executor's table knows already
+
+    @property
+    def extend_len(self) -> int:
+        """Tokens that the next forward computes: many in prefill, one in decode."""
+        return self.device_len - self.cached_len
+
+    @property
+    def remain_len(self) -> int:
+        """Tokens still to be granted or sampled."""
+        return self.max_device_len - self.device_len
+
+    @property
+    def output_len(self) -> int:
+        """Output tokens known to the host."""
+        return len(self.token_ids) - self.prompt_len
+
+    @property
+    def is_admitted(self) -> bool:
+        return self.row is not None
+
+    @property
+    def can_decode(self) -> bool:
+        return self.is_admitted and self.device_len >= len(self.token_ids) and self.remain_len > 0
+
+    @property
+    def age_key(self) -> tuple[int, int]:
+        """Orders requests from the first to be served to the first to be preempted."""
+        return (self.priority, self.arrival)
+
+    def start(self, row: int, hit_len: int) -> None:
+        """Admit: take a row, and the K/V of `hit_len` tokens that the prefix cache already has."""
+        self._expect(RequestState.WAITING)
+        self.row = row
+        self.cached_len = self.device_len = hit_len
+        self.state = RequestState.PREFILLING
+        self._check()
+
+    def grant_prefill(self, num_tokens: int) -> None:
+        """Let the next forward compute `num_tokens` more of the known tokens."""
+        self._expect(RequestState.PREFILLING)
+        self.device_len += num_tokens
+        self._check()
+
+    def complete_chunk(self) -> None:
+        """Count a launched forward that ended inside the known tokens: nothing was sampled."""
+        self._expect(RequestState.PREFILLING)
+        self.cached_len = self.device_len
+        self._check()
+
+    def complete_one(self) -> None:
+        """Count a launched forward that sampled: its token's place is opened before its value is known."""
+        self._expect(RequestState.PREFILLING, RequestState.DECODING)
+        self.cached_len = self.device_len
+        self.device_len += 1
+        self.state = RequestState.DECODING
+        self._check()
+
+    def append_host(self, token_id: int) -> None:
+        """Record the value of a sampled token, once it has arrived from the device."""
+        self.token_ids.append(token_id)
+        if len(self.token_ids) > self.max_device_len:
+            raise LedgerError(f"{self.request_id}: {len(self.token_ids)} tokens, room for {self.max_device_len}")
+
+    def preempt(self) -> None:
+        """Go back to waiting: the tokens stay, their K/V will be computed again."""
+        self._expect(RequestState.PREFILLING, RequestState.DECODING)
+        self.row = None
+        self.cached_len = self.device_len = self.pages_written = 0
+        self.num_preemptions += 1
+        self.state = RequestState.WAITING
+        self._check()
+
+    def finish(self, reason: FinishReason) -> None:
+        """End, once and for all."""
+        self._expect(RequestState.WAITING, RequestState.PREFILLING, RequestState.DECODING)
+        self.row = None
+        self.finish_reason = reason
+        self.state = RequestState.FINISHED
+
+    def _expect(self, *states: RequestState) -> None:
+        if self.state not in states:
+            raise LedgerError(f"{self.request_id} is {self.state}, expected {' or '.join(states)}")
+
+    def _check(self) -> None:
+        if not 0 <= self.cached_len <= self.device_len <= self.max_device_len:
+            raise LedgerError(
+                f"{self.request_id}: 0 <= cached {self.cached_len} <= device {self.device_len}"
+                f" <= max {self.max_device_len} does not hold"
+            )

@@ -1,0 +1,89 @@
+"""How a request's tokens are chosen and when it ends."""
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from legato.core.errors import RequestError
+
+
+class FinishReason(StrEnum):
+    """Why a request ended; every request has exactly one."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """One request's sampling settings, named as in the OpenAI API and vLLM.
+
+    max_tokens          output tokens at most; None = all the room left in the context
+    temperature         0 (or below 1e-5) takes the most probable token
+    top_k               0 and -1 consider every token
+    seed                of the random numbers; None = one is drawn when the request is accepted
+    stop                texts that end the answer; never part of it unless include_stop_str_in_output
+    stop_token_ids      ids that end the answer, beside the model's own end-of-sequence ids
+    min_tokens          no end before so many output tokens
+    ignore_eos          end-of-sequence ids are tokens like others
+    repetition_penalty  over prompt and output; presence and frequency penalties over output alone
+    logit_bias          token id -> added to its logit
+    Raises RequestError naming the field that does not fit.
+    """
+
+    max_tokens: int | None = 16
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop_str_in_output: bool = False
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = field(default_factory=dict)
+    skip_special_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        _check_range("temperature", self.temperature, 0, 2)
+        _check_range("top_p", self.top_p, 0, 1, open_low=True)
+        _check_range("min_p", self.min_p, 0, 1)
+        _check_range("presence_penalty", self.presence_penalty, -2, 2)
+        _check_range("frequency_penalty", self.frequency_penalty, -2, 2)
+        _check_range("repetition_penalty", self.repetition_penalty, 0, 1e6, open_low=True)
+        _check_whole("top_k", self.top_k, -1)
+        _check_whole("min_tokens", self.min_tokens, 0)
+        if self.max_tokens is not None:
+            _check_whole("max_tokens", self.max_tokens, 1)
+            if self.min_tokens > self.max_tokens:
+                raise RequestError(
+                    f"min_tokens is {self.min_tokens}, above max_tokens = {self.max_tokens}", param="min_tokens"
+                )
+        if self.seed is not None and not -(2**63) <= self.seed < 2**64:
+            raise RequestError("seed must fit in 64 bits", param="seed")
+        for token_id, bias in self.logit_bias.items():
+            _check_range(f"logit_bias[{token_id}]", bias, -100, 100, param="logit_bias")
+        if "" in self.stop:
+            raise RequestError("stop must not hold an empty text: it would end every answer", param="stop")
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature < 1e-5
+
+
+def _check_range(
+    name: str, value: float, low: float, high: float, *, open_low: bool = False, param: str | None = None
+) -> None:
+    if not math.isfinite(value) or not (low < value if open_low else low <= value) or value > high:
+        opening = "(" if open_low else "["
+        raise RequestError(f"{name} must lie in {opening}{low:g}, {high:g}], not {value}", param=param or name)
+
+
+def _check_whole(name: str, value: int, low: int) -> None:
+    if value < low:
+        raise RequestError(f"{name} must be at least {low}, not {value}", param=name)

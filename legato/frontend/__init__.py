@@ -1,0 +1,1 @@
+"""Text in, text out: the generator that every route and the Python API stand on."""

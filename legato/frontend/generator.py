@@ -1,0 +1,84 @@
+"""The generator: what every route, the command line and the Python API ask for text."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from legato.core.sampling_params import FinishReason, SamplingParams
+
+Prompt = str | Sequence[int]
+ChatMessage = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one answer; cached_tokens are those of the prompt whose K/V was in the prefix cache."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta:
+    """What one step added to one answer.
+
+    index          of the prompt in the call
+    text           whole characters only; "" while a character or a possible stop text is incomplete
+    finish_reason  set exactly once an answer, in its last delta
+    stop_reason    the stop text or stop token id that ended the answer, when one did
+    usage          so far; final in the last delta
+    """
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    usage: Usage
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+
+
+class TextStream(Protocol):
+    """The deltas of one call, as they come; ends when each prompt's answer has ended.
+
+    Iterating raises EngineDiedError or another LegatoError when an answer fails.
+    """
+
+    def __aiter__(self) -> AsyncIterator[TextDelta]: ...
+
+    async def aclose(self) -> None:
+        """Abort what still runs; harmless after the end."""
+
+
+class Generator(Protocol):
+    """Makes text for one served model."""
+
+    async def submit(
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+        cache_salt: str = "",
+        truncate_prompt_tokens: int | None = None,
+        add_special_tokens: bool = True,
+    ) -> TextStream:
+        """Queue all prompts at once; returns when the engine has accepted every one of them.
+
+        truncate_prompt_tokens keeps the last so many tokens of each prompt.
+        Raises RequestError (nothing is queued), OverloadedError or NotReadyError.
+        """
+        ...
+
+    async def chat_prompt(
+        self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True, **template_kwargs: Any
+    ) -> list[int]:
+        """Render messages by the model's chat template; the ids of the prompt.
+
+        Raises RequestError when the model has no template or the template refuses the messages.
+        """
+        ...
+
+    async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str: ...

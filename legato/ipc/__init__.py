@@ -1,0 +1,1 @@
+"""The boundary between the API process and the engine process."""

@@ -1,0 +1,155 @@
+"""Everything that crosses the process boundary; all about one request carries its request_id."""
+
+import msgspec
+
+from legato.core.config import EngineConfig
+from legato.core.sampling_params import FinishReason, SamplingParams
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True, array_like=False):
+    """Base of all messages; the tag is the class name."""
+
+
+# API process -> engine process
+
+
+class Start(Message, frozen=True):
+    """First message: load this model. `config.model` is a local path by now."""
+
+    config: EngineConfig
+
+
+class AddRequest(Message, frozen=True):
+    """Compute an answer. The seed is drawn by the sender, so that the request can be repeated exactly."""
+
+    request_id: str
+    token_ids: list[int]
+    params: SamplingParams
+    seed: int
+    priority: int = 0
+    cache_salt: str = ""
+
+
+class Abort(Message, frozen=True):
+    """Nobody waits for this request any more; it is not answered."""
+
+    request_id: str
+
+
+class StatsQuery(Message, frozen=True):
+    """Ask for EngineStats with the ledger of each request."""
+
+    query_id: str
+
+
+class Shutdown(Message, frozen=True):
+    """End now; whatever still runs is dropped."""
+
+
+# engine process -> API process
+
+
+class Progress(Message, frozen=True):
+    """A stage of the start is done, after so many seconds."""
+
+    stage: str
+    detail: str
+    seconds: float
+
+
+class Ready(Message, frozen=True):
+    """The engine waits for work."""
+
+    max_model_len: int
+    vocab_size: int
+    eos_ids: list[int]
+    num_pages: int
+    page_size: int
+    numeric_mode: str
+
+
+class StartFailed(Message, frozen=True):
+    """The model could not be loaded; the engine ends."""
+
+    error: str
+
+
+class Accepted(Message, frozen=True):
+    """Validated and queued: from here on the request ends exactly once."""
+
+    request_id: str
+
+
+class Rejected(Message, frozen=True):
+    """Never queued.
+
+    code     context_length_exceeded, kv_pool_exceeded, invalid_token_id or queue_full
+    numbers  what the message speaks of, e.g. prompt_len and limit
+    """
+
+    request_id: str
+    code: str
+    message: str
+    numbers: dict[str, int] = {}
+
+
+class TokenOutput(Message, frozen=True):
+    """New tokens of a request.
+
+    index          of the first of these tokens among the request's output
+    finish_reason  set in the last message about the request
+    cached_len     prompt tokens that came from the prefix cache
+    """
+
+    request_id: str
+    index: int
+    token_ids: list[int]
+    finish_reason: FinishReason | None = None
+    cached_len: int = 0
+
+
+class Failed(Message, frozen=True):
+    """The request ended by a fault that is not its own."""
+
+    request_id: str
+    error: str
+
+
+class RequestStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The ledger of one request, as `GET /stats` shows it."""
+
+    request_id: str
+    state: str
+    row: int | None
+    prompt_len: int
+    cached_len: int
+    device_len: int
+    max_device_len: int
+    extend_len: int
+    remain_len: int
+    pages: list[int]
+    num_preemptions: int
+
+
+class EngineStats(Message, frozen=True):
+    """The engine's gauges and counters; sent after each step, and with `requests` when asked.
+
+    Pages: held by requests + cached without a holder + free = all. Prefix counters are in tokens.
+    """
+
+    query_id: str = ""
+    step: int = 0
+    running: int = 0
+    waiting: int = 0
+    pages_held: int = 0
+    pages_cached: int = 0
+    pages_free: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    preemptions: int = 0
+    rounds: int = 0
+    requests: list[RequestStats] = []
+
+
+ToEngine = Start | AddRequest | Abort | StatsQuery | Shutdown
+FromEngine = Progress | Ready | StartFailed | Accepted | Rejected | TokenOutput | Failed | EngineStats
