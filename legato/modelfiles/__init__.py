@@ -1,0 +1,1 @@
+"""What both processes read of a model: where its files are, its settings, its GGUF header. No arrays."""

@@ -1,0 +1,219 @@
+"""The header of a GGUF file: metadata and tensor table, read by struct and mmap without any array library."""
+
+import mmap
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from legato.core.errors import ModelError
+
+MAX_ENTRIES = 1 << 16  # metadata keys, and tensors: far above any real model, so a false count ends early
+MAX_ARRAY_LEN = 1 << 22  # elements of one metadata array; the largest vocabularies have 2**18 tokens
+MAX_DIMS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class GgmlType:
+    """A tensor type: `block_len` values take `block_bytes` bytes."""
+
+    name: str
+    block_len: int
+    block_bytes: int
+
+
+# Source: the GGUF specification (ggml/docs/gguf.md) and the block layouts of ggml.
+GGML_TYPES = {
+    0: GgmlType("F32", 1, 4),
+    1: GgmlType("F16", 1, 2),
+    2: GgmlType("Q4_0", 32, 18),
+    3: GgmlType("Q4_1", 32, 20),
+    6: GgmlType("Q5_0", 32, 22),
+    7: GgmlType("Q5_1", 32, 24),
+    8: GgmlType("Q8_0", 32, 34),
+    10: GgmlType("Q2_K", 256, 84),
+    11: GgmlType("Q3_K", 256, 110),
+    12: GgmlType("Q4_K", 256, 144),
+    13: GgmlType("Q5_K", 256, 176),
+    14: GgmlType("Q6_K", 256, 210),
+    20: GgmlType("IQ4_NL", 32, 18),
+    23: GgmlType("IQ4_XS", 256, 136),
+    24: GgmlType("I8", 1, 1),
+    25: GgmlType("I16", 1, 2),
+    26: GgmlType("I32", 1, 4),
+    27: GgmlType("I64", 1, 8),
+    28: GgmlType("F64", 1, 8),
+    30: GgmlType("BF16", 1, 2),
+}
+
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_U64 = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """Where a tensor lies.
+
+    shape   outermost dimension first, as in numpy (GGUF writes it innermost first)
+    type    name of its ggml type, e.g. "Q4_1"
+    offset  of its first byte in the file
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    offset: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """Metadata values are int, float, bool, str or a list of these."""
+
+    metadata: Mapping[str, Any]
+    tensors: dict[str, GgufTensor]
+
+
+def read_gguf_header(path: Path) -> GgufHeader:
+    """Read the header of a GGUF file, version 2 or 3, little-endian.
+
+    Raises ModelError, naming the file, when it is missing, cut off or not consistent in itself.
+    """
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _Reader(data).read_header()
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, struct.error) as error:  # mmap refuses an empty file with ValueError
+        raise ModelError(f"{path} is not a usable GGUF file: {error}") from error
+
+
+class _Reader:
+    """A cursor over the header's bytes; every fault is a ValueError or struct.error."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        self.end = len(data)
+        self.offset = 0
+
+    def read_header(self) -> GgufHeader:
+        if self.data[:4] != b"GGUF":
+            raise ValueError("it does not begin with the letters GGUF")
+        self.offset = 4
+        version = self.number("I")
+        if version not in (2, 3):
+            hint = "big-endian" if version & 0xFFFF == 0 else f"version {version}"
+            raise ValueError(f"it is {hint}; versions 2 and 3, little-endian, are read")
+        num_tensors, num_keys = self.count("tensors", MAX_ENTRIES), self.count("metadata keys", MAX_ENTRIES)
+        metadata = self.table(num_keys, "metadata key", self.value)
+        fields = self.table(num_tensors, "tensor", self.tensor_fields)
+        return GgufHeader(metadata, self.place_tensors(fields, metadata.get("general.alignment", 32)))
+
+    def number(self, code: str) -> Any:
+        layout = struct.Struct("<" + code)
+        (value,) = layout.unpack_from(self.data, self.offset)
+        self.offset += layout.size
+        return value
+
+    def count(self, what: str, limit: int) -> int:
+        count: int = self.number("Q")
+        if count > limit:
+            raise ValueError(f"it claims {count} {what}; at most {limit} are read")
+        return count
+
+    def string(self) -> str:
+        return self.strings(1)[0]
+
+    def strings(self, count: int) -> list[str]:
+        data, offset, end = self.data, self.offset, self.end
+        unpack = _U64.unpack_from
+        texts = []
+        for _ in range(count):  # 50,000 times for a vocabulary, so attribute look-ups stay outside
+            start = offset + 8
+            offset = start + unpack(data, offset)[0]
+            if offset > end:
+                raise ValueError("a text goes beyond the end of the file")
+            texts.append(str(data[start:offset], "utf-8"))
+        self.offset = offset
+        return texts
+
+    def table(self, count: int, what: str, read_value: Callable[[], Any]) -> dict[str, Any]:
+        entries: dict[str, Any] = {}
+        for _ in range(count):
+            name = self.string()
+            if name in entries:
+                raise ValueError(f"{what} {name!r} occurs twice")
+            entries[name] = read_value()
+        return entries
+
+    def value(self) -> Any:
+        kind = self.number("I")
+        if kind in _SCALARS:
+            return self.number(_SCALARS[kind])
+        if kind == _STRING:
+            return self.string()
+        if kind == _ARRAY:
+            return self.array()
+        raise ValueError(f"metadata of the unknown kind {kind}")
+
+    def array(self) -> list[Any]:
+        kind = self.number("I")
+        count = self.count("elements in an array", MAX_ARRAY_LEN)
+        if kind == _STRING:
+            return self.strings(count)
+        if kind not in _SCALARS:
+            raise ValueError(f"an array of the unreadable kind {kind}")
+        layout = struct.Struct(f"<{count}{_SCALARS[kind]}")
+        values = layout.unpack_from(self.data, self.offset)
+        self.offset += layout.size
+        return list(values)
+
+    def tensor_fields(self) -> tuple[tuple[int, ...], int, int]:
+        num_dims = self.number("I")
+        if num_dims > MAX_DIMS:
+            raise ValueError(f"a tensor of {num_dims} dimensions; at most {MAX_DIMS} are read")
+        shape = tuple(self.number("Q") for _ in range(num_dims))
+        return shape[::-1], self.number("I"), self.number("Q")
+
+    def place_tensors(
+        self, fields: dict[str, tuple[tuple[int, ...], int, int]], alignment: Any
+    ) -> dict[str, GgufTensor]:
+        if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+            raise ValueError(f"general.alignment is {alignment!r}, not a power of two")
+        data_start = -(-self.offset // alignment) * alignment
+        tensors = {}
+        for name, (shape, type_id, offset) in fields.items():
+            if offset % alignment:
+                raise ValueError(f"tensor {name!r} is not aligned to {alignment} bytes")
+            ggml_type, num_bytes = _size(name, shape, type_id)
+            tensors[name] = GgufTensor(name, shape, ggml_type.name, data_start + offset, num_bytes)
+        _check_places(tensors, self.end)
+        return tensors
+
+
+def _size(name: str, shape: tuple[int, ...], type_id: int) -> tuple[GgmlType, int]:
+    ggml_type = GGML_TYPES.get(type_id)
+    if ggml_type is None:
+        raise ValueError(f"tensor {name!r} has the unknown type {type_id}")
+    num_values = 1
+    for size in shape:
+        num_values *= size
+    if num_values == 0 or (shape[-1] if shape else 1) % ggml_type.block_len:
+        raise ValueError(
+            f"tensor {name!r} of shape {list(shape)} does not divide into {ggml_type.name} blocks"
+        )
+    return ggml_type, num_values // ggml_type.block_len * ggml_type.block_bytes
+
+
+def _check_places(tensors: Mapping[str, GgufTensor], file_bytes: int) -> None:
+    ordered = sorted(tensors.values(), key=lambda tensor: tensor.offset)
+    for before, after in pairwise(ordered):
+        if before.offset + before.num_bytes > after.offset:
+            raise ValueError(f"tensors {before.name!r} and {after.name!r} overlap")
+    if ordered and ordered[-1].offset + ordered[-1].num_bytes > file_bytes:
+        raise ValueError(
+            f"tensor {ordered[-1].name!r} goes beyond the end of the file; was a download cut off?"
+        )

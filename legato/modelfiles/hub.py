@@ -1,0 +1,71 @@
+"""Models of the Hugging Face hub: from the local cache, else downloaded by huggingface_hub."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from legato.core.errors import ModelError
+
+NEEDED_FILES = ("*.safetensors", "*.json", "*.jinja", "tokenizer*", "LICENSE*")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
+class AbsentError(ModelError):
+    """The model's files are not on this machine, and downloading was not allowed."""
+
+
+def is_hub_name(model: str) -> bool:
+    return _HUB_NAME.fullmatch(model) is not None and not model.endswith(".gguf")
+
+
+def find(name: str, revision: str | None, report: Callable[[str], None], *, may_download: bool) -> Path:
+    """The directory of a hub model; HF_HOME, HF_HUB_CACHE, HF_TOKEN and HF_HUB_OFFLINE are honoured.
+
+    Raises AbsentError when it is not in the cache and may not be downloaded, ModelError when it cannot be.
+    """
+    local = _snapshot(name, revision, local_files_only=True)
+    if local is not None and _is_complete(local):
+        return local
+    if not may_download:
+        raise AbsentError(f"{name} is not in the Hugging Face cache")
+    report(f"downloading {name} from the Hugging Face hub")
+    folder = _snapshot(name, revision, local_files_only=False)
+    if folder is None or not _is_complete(folder):
+        raise ModelError(f"{name} on the Hugging Face hub has no config.json with .safetensors weights")
+    report(f"stored {folder}")
+    return folder
+
+
+def _snapshot(name: str, revision: str | None, *, local_files_only: bool) -> Path | None:
+    from huggingface_hub import snapshot_download  # slow to import, and rarely needed
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    settings: dict[str, Any] = {"revision": revision, "allow_patterns": list(NEEDED_FILES)}
+    try:
+        return Path(snapshot_download(name, local_files_only=local_files_only, **settings))
+    except Exception as error:  # its own errors, those of its HTTP library, and the system's
+        if local_files_only and isinstance(error, LocalEntryNotFoundError):
+            return None
+        at = f" at revision {revision}" if revision else ""
+        again = f" --revision {revision}" if revision else ""
+        raise ModelError(
+            f"model {name}{at} is not in the Hugging Face cache and cannot be downloaded: {error}\n"
+            f"With a network (and HF_TOKEN for a gated model) this brings it: legato models pull {name}{again}"
+        ) from error
+
+
+def _is_complete(folder: Path) -> bool:
+    """Whether settings and all weight files are there, and no download into the cache was cut off."""
+    blobs = folder.parent.parent / "blobs"
+    if not (folder / "config.json").is_file() or any(blobs.glob("*.incomplete")):
+        return False
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return (folder / "model.safetensors").is_file()
+    try:
+        shards = set(json.loads(index.read_bytes())["weight_map"].values())
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return False
+    return all((folder / shard).is_file() for shard in shards)

@@ -1,0 +1,1 @@
+"""Tensor data: files to float32 arrays under canonical names."""
