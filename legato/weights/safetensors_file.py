@@ -1,0 +1,150 @@
+"""Tensors in .safetensors files, one or many, checked before a byte of data is used."""
+
+import json
+import mmap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from legato.core.errors import ModelError
+
+MAX_HEADER_BYTES = 100_000_000  # the format's own limit
+_DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """Where a tensor lies: `offset` counts from the start of the file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    num_bytes: int
+
+
+class SafetensorsFile:
+    """One file, mapped into memory. Source: the safetensors format specification.
+
+    Raises ModelError, naming the file, when its header is not consistent.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self.tensors = _read_header(self._data)
+        except OSError as error:
+            raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+        except (ValueError, RecursionError) as error:  # mmap refuses an empty file with ValueError
+            raise ModelError(f"{path} is not a usable .safetensors file: {error}") from error
+
+    def read(self, name: str) -> np.ndarray:
+        """A float32 copy of a tensor. Raises ModelError when its dtype is none of F32, F16, BF16."""
+        tensor = self.tensors[name]
+        dtype = _DTYPES.get(tensor.dtype)
+        if dtype is None:
+            raise ModelError(f"{self.path}: tensor {name!r} is {tensor.dtype}; F32, F16 and BF16 are read")
+        count = tensor.num_bytes // dtype.itemsize
+        values = np.frombuffer(self._data, dtype, count, tensor.offset).reshape(tensor.shape)
+        return widen_bfloat16(values) if tensor.dtype == "BF16" else values.astype(np.float32)
+
+
+def widen_bfloat16(bits: np.ndarray) -> np.ndarray:
+    """uint16 bits of bfloat16 to float32: they are the upper half of it."""
+    wide: np.ndarray = bits.astype(np.uint32)
+    wide <<= 16
+    return wide.view(np.float32)
+
+
+def open_safetensors(folder: Path) -> dict[str, SafetensorsFile]:
+    """Tensor name -> the file that holds it, for model.safetensors or its shards.
+
+    Raises ModelError when there are no such files, or the index and the shards do not agree.
+    """
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        single = folder / "model.safetensors"
+        if not single.is_file():
+            raise ModelError(_absence(folder))
+        file = SafetensorsFile(single)
+        return dict.fromkeys(file.tensors, file)
+    weight_map = _weight_map(index)
+    places: dict[str, SafetensorsFile] = {}
+    for name in sorted(set(weight_map.values())):
+        shard = SafetensorsFile(folder / name)
+        if twice := places.keys() & shard.tensors.keys():
+            raise ModelError(f"{shard.path}: tensor {min(twice)!r} is in another shard too")
+        places.update(dict.fromkeys(shard.tensors, shard))
+    if missing := weight_map.keys() - places.keys():
+        raise ModelError(f"{index} promises tensor {min(missing)!r}, which no shard holds")
+    return places
+
+
+def _absence(folder: Path) -> str:
+    if any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth")):
+        return (
+            f"{folder} holds pickled weights alone. Unpickling can run code from the file, so legato refuses:"
+            " convert them to safetensors, e.g. by loading and saving the model with transformers"
+        )
+    return f"{folder} holds neither model.safetensors nor model.safetensors.index.json"
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    try:
+        weight_map = json.loads(index.read_bytes())["weight_map"]
+        if all(isinstance(name, str) and Path(name).name == name for name in weight_map.values()):
+            return dict(weight_map)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{index} holds no readable weight_map: {error}") from error
+    raise ModelError(f"{index}: a shard must be the name of a file in the same folder")
+
+
+def _read_header(data: mmap.mmap) -> dict[str, StoredTensor]:
+    header_bytes = int.from_bytes(data[:8], "little")
+    start = 8 + header_bytes
+    if header_bytes > MAX_HEADER_BYTES or start > len(data):
+        raise ValueError(f"its header claims {header_bytes} bytes")
+    header = json.loads(data[8:start], object_pairs_hook=_unique)
+    if not isinstance(header, dict):
+        raise ValueError("its header is no JSON object")
+    header.pop("__metadata__", None)
+    tensors = {name: _stored_tensor(name, fields, start) for name, fields in header.items()}
+    ordered = sorted(tensors.items(), key=lambda item: item[1].offset)
+    for (name, tensor), (next_name, after) in pairwise(ordered):
+        if tensor.offset + tensor.num_bytes > after.offset:
+            raise ValueError(f"tensors {name!r} and {next_name!r} overlap")
+    for name, tensor in ordered:
+        if tensor.offset + tensor.num_bytes > len(data):
+            raise ValueError(f"tensor {name!r} goes beyond the end of the file; was a download cut off?")
+    return tensors
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise ValueError("a name occurs twice in its header")
+    return entries
+
+
+def _stored_tensor(name: str, fields: Any, start: int) -> StoredTensor:
+    if not isinstance(fields, Mapping):
+        raise ValueError(f"tensor {name!r} is not described by a JSON object")
+    dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
+    if not isinstance(dtype, str) or not _is_sizes(shape) or not _is_sizes(offsets) or len(offsets) != 2:
+        raise ValueError(f"tensor {name!r} lacks a proper dtype, shape and data_offsets")
+    num_bytes = offsets[1] - offsets[0]
+    num_values = 1
+    for size in shape:
+        num_values *= size
+    if num_bytes < 0 or (dtype in _DTYPES and num_values * _DTYPES[dtype].itemsize != num_bytes):
+        raise ValueError(f"tensor {name!r} of shape {shape} and dtype {dtype} cannot take {num_bytes} bytes")
+    return StoredTensor(dtype, tuple(shape), start + offsets[0], num_bytes)
+
+
+def _is_sizes(value: Any) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
