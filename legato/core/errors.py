@@ -46,5 +46,9 @@ class NotReadyError(LegatoError):
         self.retry_after_s = retry_after_s
 
 
+class NonFiniteLogitsError(LegatoError):
+    """The model gave NaN or infinity for one request: it has no next token, others are untouched."""
+
+
 class EngineDiedError(LegatoError):
     """The engine process ended while the request was in it."""

@@ -1,0 +1,1 @@
+"""What runs a program: one file or folder per way of computing it."""

@@ -1,0 +1,118 @@
+"""What every backend offers, and what a compiled program takes and gives."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from importlib import import_module
+from typing import Protocol
+
+import numpy as np
+
+from legato.core.errors import ConfigError, ModelError
+from legato.program.ops import Attention, Program
+
+
+@dataclass(frozen=True, slots=True)
+class KVLayout:
+    """The K/V store: keys and values are each [num_layers, num_pages, page_size, num_kv_heads, head_dim]."""
+
+    num_layers: int
+    num_pages: int
+    page_size: int
+    num_kv_heads: int
+    head_dim: int
+
+    @property
+    def shape(self) -> tuple[int, int, int, int, int]:
+        return (self.num_layers, self.num_pages, self.page_size, self.num_kv_heads, self.head_dim)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the whole store holds."""
+        return self.num_pages * self.page_size
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes that one page takes over all layers, keys and values in float32."""
+        return 2 * 4 * self.num_layers * self.page_size * self.num_kv_heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardInputs:
+    """One step's index arrays, all int32 and C-contiguous; the tokens of a request stand together, in order.
+
+    token_ids     [num_tokens]
+    positions     [num_tokens]               of each token in its request, from 0
+    query_starts  [num_requests + 1]         request r has rows query_starts[r] to query_starts[r + 1]
+    kv_lens       [num_requests]             tokens of the request after this step: its last position + 1
+    page_table    [num_requests, max_pages]  page ids; unread past a request's end
+    sample_rows   [num_samples]              rows, among the tokens, whose logits are wanted
+    Raises ValueError when the shapes contradict each other.
+    """
+
+    token_ids: np.ndarray
+    positions: np.ndarray
+    query_starts: np.ndarray
+    kv_lens: np.ndarray
+    page_table: np.ndarray
+    sample_rows: np.ndarray
+
+    def __post_init__(self) -> None:
+        for array_field in fields(self):
+            dtype = getattr(self, array_field.name).dtype
+            if dtype != np.int32:
+                raise ValueError(f"{array_field.name} must be int32, not {dtype}")
+        if self.positions.shape != self.token_ids.shape or self.query_starts[-1] != len(self.token_ids):
+            raise ValueError(
+                f"{len(self.token_ids)} token ids, {len(self.positions)} positions,"
+                f" query_starts up to {self.query_starts[-1]}: these must agree"
+            )
+        if not len(self.query_starts) - 1 == len(self.kv_lens) == len(self.page_table):
+            raise ValueError(
+                f"{len(self.query_starts) - 1} requests in query_starts, {len(self.kv_lens)} in kv_lens,"
+                f" {len(self.page_table)} in page_table: these must agree"
+            )
+
+
+class CompiledProgram(Protocol):
+    """A program with its weights and its K/V store, ready to run steps; one step at a time."""
+
+    def forward(self, inputs: ForwardInputs) -> np.ndarray:
+        """Compute a step: logits [num_samples, vocab_size] float32, which the caller owns."""
+        ...
+
+
+class Backend(Protocol):
+    """A way of computing programs."""
+
+    name: str
+
+    def compile(self, program: Program, weights: Mapping[str, np.ndarray], kv: KVLayout) -> CompiledProgram:
+        """Check, pack the weights, take the memory; ModelError when the three do not fit together."""
+        ...
+
+
+def check_kv_layout(program: Program, kv: KVLayout) -> None:
+    """Raise ModelError unless every attention of the program finds its layer and its heads in the store."""
+    for op in program.ops:
+        if isinstance(op, Attention):
+            found = (op.num_kv_heads, op.head_dim)
+            if found != (kv.num_kv_heads, kv.head_dim) or op.layer >= kv.num_layers:
+                raise ModelError(
+                    f"attention of layer {op.layer} has {found[0]} K/V heads of {found[1]}, but the K/V store"
+                    f" has {kv.num_layers} layers and {kv.num_kv_heads} heads of {kv.head_dim}"
+                )
+
+
+def _reference() -> Backend:
+    backend: Backend = import_module("legato.backends.reference").ReferenceBackend()
+    return backend
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {"reference": _reference}
+
+
+def choose_backend(name: str) -> Backend:
+    """The backend of that name; it is imported only now, for each needs libraries of its own."""
+    if name not in BACKENDS:
+        raise ConfigError(f"--backend {name}: there is no such backend; choose one of {', '.join(BACKENDS)}")
+    return BACKENDS[name]()

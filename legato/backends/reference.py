@@ -1,0 +1,231 @@
+"""The reference backend: numpy in float32, one operation after the other. Slow, obvious, the truth.
+
+The law of exactness: a row's bits depend on that row's own shape alone, so that a request's tokens are the
+same alone, in a batch, chunked, cached or resumed. Three rules keep it.
+- A product is one matrix-vector product a row. BLAS orders the sums of X @ W.T by how many rows X has.
+- Attention reads exactly the positions 0 to its own, gathered into contiguous memory: no padding, no pages.
+- Sums run along the contiguous last axis of a row; whatever else is done to many rows at once is elementwise.
+
+OpenBLAS may cut a product differently when it has more threads, so it gets one: whoever starts the process
+sets OPENBLAS_NUM_THREADS=1 before numpy is imported.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from legato.backends.backend import ForwardInputs, KVLayout, check_kv_layout
+from legato.program.check import check_program, check_weights
+from legato.program.ops import (
+    Add,
+    Attention,
+    Embedding,
+    Linear,
+    Op,
+    Program,
+    RmsNorm,
+    Rope,
+    RopeConfig,
+    Select,
+    SiluMul,
+    Split,
+    weights_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the operations of one forward share.
+
+    values        index of a program's value -> [rows, width] float32
+    rotations     cos and sin for the tokens' positions, [2, num_tokens, head_dim / 2] each
+    page_ids      [num_tokens] page that takes the K/V of each token
+    page_offsets  [num_tokens] its place in that page
+    """
+
+    inputs: ForwardInputs
+    rotations: dict[RopeConfig, np.ndarray]
+    page_ids: np.ndarray
+    page_offsets: np.ndarray
+    values: dict[int, np.ndarray] = field(default_factory=dict)
+
+
+class ReferenceBackend:
+    """Computes any program in numpy."""
+
+    name = "reference"
+
+    def compile(
+        self, program: Program, weights: Mapping[str, np.ndarray], kv: KVLayout
+    ) -> "ReferenceProgram":
+        check_program(program)
+        check_weights(program, weights)
+        check_kv_layout(program, kv)
+        return ReferenceProgram(program, weights, kv)
+
+
+class ReferenceProgram:
+    """A program with its weights, its rotation tables and its K/V store."""
+
+    def __init__(self, program: Program, weights: Mapping[str, np.ndarray], kv: KVLayout) -> None:
+        self.program = program
+        self.kv = kv
+        self.weights = {
+            weight.name: np.ascontiguousarray(weights[weight.name], dtype=np.float32)
+            for op in program.ops
+            for weight in weights_of(op)
+        }
+        self.rotations = {
+            op.rope: rotation_table(op.rope, min(op.rope.max_position, kv.num_tokens))
+            for op in program.ops
+            if isinstance(op, Rope)
+        }
+        self.k_pages = np.zeros(kv.shape, np.float32)  # memory is taken when a page is first written
+        self.v_pages = np.zeros(kv.shape, np.float32)
+        self._run: dict[type[Op], Callable[..., None]] = {
+            Embedding: self._embedding,
+            Linear: self._linear,
+            RmsNorm: self._rms_norm,
+            Rope: self._rope,
+            Attention: self._attention,
+            Split: self._split,
+            Add: self._add,
+            SiluMul: self._silu_mul,
+            Select: self._select,
+        }
+
+    def forward(self, inputs: ForwardInputs) -> np.ndarray:
+        """Compute a step: logits [num_samples, vocab_size] float32."""
+        step = self._begin(inputs)
+        with np.errstate(over="ignore", invalid="ignore"):  # the sampler refuses logits that are not finite
+            for op in self.program.ops:
+                self._run[type(op)](op, step)
+        return step.values[self.program.logits.index]
+
+    def _begin(self, inputs: ForwardInputs) -> Step:
+        requests = np.repeat(np.arange(len(inputs.kv_lens)), np.diff(inputs.query_starts))
+        page_indices, page_offsets = np.divmod(inputs.positions, self.kv.page_size)
+        return Step(
+            inputs=inputs,
+            rotations={rope: table[:, inputs.positions] for rope, table in self.rotations.items()},
+            page_ids=inputs.page_table[requests, page_indices],
+            page_offsets=page_offsets,
+        )
+
+    def _embedding(self, op: Embedding, step: Step) -> None:
+        step.values[op.out.index] = self.weights[op.weight.name][step.inputs.token_ids]
+
+    def _linear(self, op: Linear, step: Step) -> None:
+        matrices = [self.weights[weight.name] for weight in op.weights]
+        step.values[op.out.index] = linear(step.values[op.x.index], matrices)
+
+    def _rms_norm(self, op: RmsNorm, step: Step) -> None:
+        step.values[op.out.index] = rms_norm(step.values[op.x.index], self.weights[op.weight.name], op.eps)
+
+    def _rope(self, op: Rope, step: Step) -> None:
+        cos, sin = step.rotations[op.rope]
+        step.values[op.out.index] = rotate(step.values[op.x.index], cos, sin)
+
+    def _attention(self, op: Attention, step: Step) -> None:
+        """Write the K/V of every token first: a request's own tokens are among those it attends to."""
+        inputs, values = step.inputs, step.values
+        k_pages, v_pages = self.k_pages[op.layer], self.v_pages[op.layer]
+        k_pages[step.page_ids, step.page_offsets] = values[op.k.index].reshape(
+            -1, op.num_kv_heads, op.head_dim
+        )
+        v_pages[step.page_ids, step.page_offsets] = values[op.v.index].reshape(
+            -1, op.num_kv_heads, op.head_dim
+        )
+        q = values[op.q.index]
+        out = np.empty(q.shape, np.float32)
+        for request, kv_len in enumerate(inputs.kv_lens):
+            k = gather_pages(k_pages, inputs.page_table[request], kv_len)
+            v = gather_pages(v_pages, inputs.page_table[request], kv_len)
+            for row in range(inputs.query_starts[request], inputs.query_starts[request + 1]):
+                own_len = inputs.positions[row] + 1
+                out[row] = attend(q[row], k[:own_len], v[:own_len], op.scale)
+        values[op.out.index] = out
+
+    def _split(self, op: Split, step: Step) -> None:
+        start = 0
+        for out in op.outs:
+            step.values[out.index] = step.values[op.x.index][:, start : start + out.width]
+            start += out.width
+
+    def _add(self, op: Add, step: Step) -> None:
+        step.values[op.out.index] = step.values[op.a.index] + step.values[op.b.index]
+
+    def _silu_mul(self, op: SiluMul, step: Step) -> None:
+        gate = step.values[op.gate.index]
+        step.values[op.out.index] = gate / (np.float32(1) + np.exp(-gate)) * step.values[op.up.index]
+
+    def _select(self, op: Select, step: Step) -> None:
+        step.values[op.out.index] = step.values[op.x.index][step.inputs.sample_rows]
+
+
+def linear(x: np.ndarray, matrices: list[np.ndarray]) -> np.ndarray:
+    """Multiply each row of x [rows, inputs] by every matrix [outputs, inputs]: results side by side.
+
+    Matrix by matrix, so that a matrix stays in the processor's cache while the rows pass.
+    """
+    out = np.empty((len(x), sum(len(matrix) for matrix in matrices)), np.float32)
+    start = 0
+    for matrix in matrices:
+        end = start + len(matrix)
+        for i in range(len(x)):
+            np.dot(matrix, x[i], out=out[i, start:end])
+        start = end
+    return out
+
+
+def rms_norm(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
+    """Scale each row of x [rows, width] to a root mean square of 1, then by `weight`."""
+    mean_square = (x * x).sum(axis=-1, keepdims=True) / np.float32(x.shape[-1])
+    normed: np.ndarray = weight * (x / np.sqrt(mean_square + np.float32(eps)))
+    return normed
+
+
+def rotation_table(rope: RopeConfig, num_positions: int) -> np.ndarray:
+    """cos and sin of every position's angles, [2, num_positions, head_dim / 2], rounded once from float64."""
+    frequencies = rope.theta ** -(np.arange(0, rope.head_dim, 2, dtype=np.float64) / rope.head_dim)
+    angles = np.arange(num_positions, dtype=np.float64)[:, None] * frequencies
+    return np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
+
+
+def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
+    """Turn the pairs (i, i + head_dim / 2) of each head of x [rows, heads * head_dim].
+
+    cos, sin  [rows, head_dim / 2]
+    """
+    halves = x.reshape(len(x), -1, 2, cos.shape[-1])  # [rows, heads, half, pair]
+    low, high = halves[:, :, 0], halves[:, :, 1]
+    cos, sin = cos[:, None], sin[:, None]
+    out = np.empty(halves.shape, np.float32)
+    out[:, :, 0] = low * cos - high * sin
+    out[:, :, 1] = high * cos + low * sin
+    return out.reshape(x.shape)
+
+
+def gather_pages(pages: np.ndarray, page_ids: np.ndarray, kv_len: int) -> np.ndarray:
+    """The first kv_len tokens of a request, [kv_len, num_kv_heads, head_dim], contiguous.
+
+    pages  [num_pages, page_size, num_kv_heads, head_dim]
+    """
+    num_pages = -(-kv_len // pages.shape[1])
+    tokens: np.ndarray = pages[page_ids[:num_pages]].reshape(-1, *pages.shape[2:])
+    return tokens[:kv_len]
+
+
+def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndarray:
+    """One token's attention to the positions it is given: [num_heads * head_dim].
+
+    q     [num_heads * head_dim]
+    k, v  [kv_len, num_kv_heads, head_dim]
+    """
+    _, num_kv_heads, head_dim = k.shape
+    queries = q.reshape(num_kv_heads, -1, head_dim) * np.float32(scale)  # [num_kv_heads, group, head_dim]
+    scores = queries @ k.transpose(1, 2, 0)  # [num_kv_heads, group, kv_len]
+    scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    out: np.ndarray = scores @ v.swapaxes(0, 1) / scores.sum(axis=-1, keepdims=True)
+    return out.reshape(-1)

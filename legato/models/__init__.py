@@ -1,0 +1,1 @@
+"""Model families: a config becomes a program."""

@@ -1,0 +1,126 @@
+"""From one row of logits to one token: a pure function, so a batch cannot change an answer.
+
+The order, with vLLM's meanings:
+1. logit_bias, added to the logits as the model gave them, so that +-100 forces or forbids;
+2. repetition_penalty over prompt and output, then frequency and presence penalties over the output alone;
+3. min_tokens, which forbids the ids that end the request, whatever came before;
+4. greedy: the largest logit; of equal ones the lowest id. Otherwise
+5. temperature; then what may be drawn: min_p and top_k first, which look at single tokens, then top_p, whose
+   share is of the mass that they leave;
+6. a draw from what remains, by the random number of (seed, position).
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from legato.core.errors import NonFiniteLogitsError
+from legato.core.sampling_params import SamplingParams
+from legato.sampling.random_numbers import uniform
+
+
+def sample(
+    logits: np.ndarray,
+    *,
+    params: SamplingParams,
+    seed: int,
+    position: int,
+    prompt_ids: np.ndarray,
+    output_ids: np.ndarray,
+    ending_ids: Collection[int],
+) -> int:
+    """Choose the token that will stand at `position` of its request.
+
+    logits      [vocab_size] float32; not changed
+    prompt_ids  [prompt_len] int32
+    output_ids  [output_len] int32: the tokens sampled so far
+    ending_ids  kept from being chosen while output_len < min_tokens
+    Raises NonFiniteLogitsError when the model gave NaN or infinity.
+    """
+    if not np.isfinite(logits).all():
+        raise NonFiniteLogitsError(
+            "the model gave logits that are not finite numbers, so no token can be chosen;"
+            " its weights may be damaged, or overflow in the number format that it is computed in"
+        )
+    logits = adjust_logits(logits, params, prompt_ids, output_ids, ending_ids)
+    if params.is_greedy:
+        return int(logits.argmax())
+    weights = relative_probabilities(logits, params.temperature)
+    candidates = kept_tokens(weights, params)
+    if candidates is None:
+        return draw(weights, uniform(seed, position))
+    return int(candidates[draw(weights[candidates], uniform(seed, position))])
+
+
+def adjust_logits(
+    logits: np.ndarray,
+    params: SamplingParams,
+    prompt_ids: np.ndarray,
+    output_ids: np.ndarray,
+    ending_ids: Collection[int],
+) -> np.ndarray:
+    """Steps 1 to 3; the array itself when there is nothing to change."""
+    has_penalty = params.presence_penalty != 0 or params.frequency_penalty != 0
+    forbids_end = len(output_ids) < params.min_tokens and len(ending_ids) > 0
+    if not (params.logit_bias or params.repetition_penalty != 1 or has_penalty or forbids_end):
+        return logits
+    logits = logits.copy()
+    if params.logit_bias:
+        logits[list(params.logit_bias)] += np.array(list(params.logit_bias.values()), np.float32)
+    if params.repetition_penalty != 1:
+        seen = np.union1d(prompt_ids, output_ids)
+        factor = np.float32(params.repetition_penalty)
+        logits[seen] = np.where(logits[seen] > 0, logits[seen] / factor, logits[seen] * factor)
+    if has_penalty:
+        ids, counts = np.unique(output_ids, return_counts=True)
+        penalties = params.frequency_penalty * counts + params.presence_penalty
+        logits[ids] -= penalties.astype(np.float32)
+    if forbids_end:
+        logits[list(ending_ids)] = -np.inf
+    return logits
+
+
+def relative_probabilities(logits: np.ndarray, temperature: float) -> np.ndarray:
+    """Probabilities at `temperature` in units of the largest one, [vocab_size] float32: the largest is 1."""
+    with np.errstate(over="ignore"):  # far below the largest at a tiny temperature: exp gives 0
+        weights: np.ndarray = np.exp((logits - logits.max()) / np.float32(temperature))
+    return weights
+
+
+def kept_tokens(weights: np.ndarray, params: SamplingParams) -> np.ndarray | None:
+    """Ids that top_k, min_p and top_p leave, ascending; None when they leave all. Never empty.
+
+    Of tokens with equal weights at an edge, those with lower ids stay.
+    """
+    top_k = params.top_k if 0 < params.top_k < len(weights) else 0
+    if not top_k and params.min_p == 0 and params.top_p == 1:
+        return None
+    floor = np.float32(params.min_p)
+    if top_k:
+        floor = max(floor, np.partition(weights, -top_k)[-top_k])
+    ids = np.flatnonzero(weights >= floor)
+    if top_k and len(ids) > top_k:
+        ids = np.sort(_by_weight(ids, weights)[:top_k])
+    return _nucleus(ids, weights, params.top_p) if params.top_p < 1 else ids
+
+
+def _nucleus(ids: np.ndarray, weights: np.ndarray, top_p: float) -> np.ndarray:
+    """The fewest of `ids`, heaviest first, that hold at least top_p of the weight of all; ascending."""
+    total = weights[ids].sum(dtype=np.float64)
+    # Tokens below this floor hold less than 1 - top_p together, so the nucleus ends above it: sort no others.
+    floor = (1 - top_p) * total / len(ids)
+    heaviest = _by_weight(ids[weights[ids] > floor], weights)
+    mass = np.cumsum(weights[heaviest], dtype=np.float64)
+    num_kept = int(np.searchsorted(mass, top_p * total)) + 1
+    return np.sort(heaviest[:num_kept])
+
+
+def _by_weight(ids: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Ascending ids, reordered from the heaviest; of equal ones the lowest first."""
+    return ids[np.argsort(-weights[ids], kind="stable")]
+
+
+def draw(weights: np.ndarray, number: float) -> int:
+    """Index of the token at `number`, in (0, 1), of the cumulated weights; one of weight 0 is never drawn."""
+    mass = np.cumsum(weights, dtype=np.float64)
+    return int(np.searchsorted(mass, number * mass[-1]))
