@@ -1,0 +1,470 @@
+"""Requests take pages, share prefixes and give everything back, once."""
+
+import random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from legato.core.config import CacheConfig
+from legato.kvcache.manager import KVCacheManager, PageUsage
+from legato.kvcache.page_allocator import PageError
+from tests.kvcache.prefix_model import Prefix, PrefixModel
+
+
+def manager_of(num_pages: int, page_size: int = 1, enable_prefix_caching: bool = True) -> KVCacheManager:
+    return KVCacheManager(
+        CacheConfig(num_pages=num_pages, page_size=page_size, enable_prefix_caching=enable_prefix_caching)
+    )
+
+
+def serve(manager: KVCacheManager, request_id: str, token_ids: list[int], salt: str = "") -> int:
+    """A request from start to end; returns its hit."""
+    hit_len = manager.start(request_id, token_ids, salt)
+    assert manager.grow(request_id, len(token_ids))
+    manager.commit(request_id, token_ids)
+    manager.release(request_id)
+    manager.check_integrity()
+    return hit_len
+
+
+@pytest.mark.parametrize(("page_size", "expected"), [(1, [0, 1, 16, 17, 33]), (16, [0, 1, 1, 2, 3])])
+def test_pages_for_rounds_up(page_size: int, expected: list[int]) -> None:
+    manager = manager_of(1, page_size)
+
+    assert [manager.pages_for(num_tokens) for num_tokens in [0, 1, 16, 17, 33]] == expected
+
+
+def test_grow_adds_only_the_pages_that_are_missing() -> None:
+    manager = manager_of(8, page_size=4)
+    manager.start("a", [1] * 9)
+
+    assert manager.num_needed_pages("a", 9) == 3
+    assert manager.grow("a", 9)
+    assert manager.pages("a") == [0, 1, 2]
+    assert manager.grow("a", 12)
+    assert manager.grow("a", 5)
+    assert manager.pages("a") == [0, 1, 2]
+    assert manager.grow("a", 13)
+    assert manager.pages("a") == [0, 1, 2, 3]
+    manager.check_integrity()
+
+
+def test_grow_that_does_not_fit_changes_nothing() -> None:
+    manager = manager_of(4)
+    serve(manager, "cached", [1, 2])
+    manager.start("a", [9, 9])
+    manager.grow("a", 1)
+
+    assert not manager.grow("a", 5)
+
+    assert manager.usage() == PageUsage(held=1, cached=2, free=1)
+    assert manager.match_len([1, 2, 3]) == 2
+    manager.check_integrity()
+
+
+def test_grow_evicts_cached_pages_but_no_more_than_it_needs() -> None:
+    manager = manager_of(6)
+    serve(manager, "old", [1, 2, 3])
+    serve(manager, "new", [4, 5])
+    manager.start("a", [9] * 3)
+
+    assert manager.grow("a", 3)
+
+    assert manager.match_len([1, 2, 3, 0]) == 1
+    assert manager.match_len([4, 5, 0]) == 2
+    assert manager.usage() == PageUsage(held=3, cached=3, free=0)
+    manager.check_integrity()
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_hit_never_covers_the_last_token(page_size: int) -> None:
+    manager = manager_of(64, page_size)
+    token_ids = list(range(32))
+    serve(manager, "a", token_ids)
+
+    assert manager.match_len(token_ids) == (31 if page_size == 1 else 16)
+    assert manager.match_len([*token_ids, 7]) == 32
+    assert manager.start("b", token_ids) == (31 if page_size == 1 else 16)
+
+
+def test_started_request_begins_with_the_pages_of_its_prefix() -> None:
+    manager = manager_of(8, page_size=2)
+    manager.start("a", [1, 2, 3, 4, 5])
+    manager.grow("a", 5)
+    manager.commit("a", [1, 2, 3, 4])
+
+    assert manager.start("b", [1, 2, 3, 4, 6]) == 4
+    assert manager.grow("b", 5)
+
+    assert manager.pages("a") == [0, 1, 2]
+    assert manager.pages("b") == [0, 1, 3]
+    assert manager.usage() == PageUsage(held=4, cached=0, free=4)
+    manager.check_integrity()
+
+
+def test_partial_last_page_is_not_shared() -> None:
+    manager = manager_of(8, page_size=4)
+    manager.start("a", [1, 2, 3, 4, 5, 6])
+    manager.grow("a", 6)
+    manager.commit("a", [1, 2, 3, 4, 5, 6])
+
+    assert manager.match_len([1, 2, 3, 4, 5, 6, 7]) == 4
+    manager.release("a")
+    assert manager.usage() == PageUsage(held=0, cached=1, free=7)
+
+
+def test_commit_is_incremental_and_may_be_repeated() -> None:
+    manager = manager_of(8, page_size=2)
+    token_ids = [1, 2, 3, 4, 5, 6]
+    manager.start("a", token_ids)
+    manager.grow("a", 6)
+    for length in [0, 1, 2, 2, 3, 6, 6, 4]:
+        manager.commit("a", token_ids[:length])
+        manager.check_integrity()
+
+    assert manager.match_len([*token_ids, 7]) == 6
+    assert manager.pages("a") == [0, 1, 2]
+
+
+def test_commit_of_pages_not_held_is_caught() -> None:
+    manager = manager_of(8)
+    manager.start("a", [1, 2])
+    manager.grow("a", 1)
+
+    with pytest.raises(PageError, match="a commits 2 pages and holds 1"):
+        manager.commit("a", [1, 2])
+
+
+def test_same_prompt_computed_twice_leaves_the_table_alone_and_gives_the_copy_back() -> None:
+    manager = manager_of(8, page_size=2)
+    for request_id in ["a", "b"]:  # both start before either has anything to share
+        manager.start(request_id, [1, 2, 3, 4, 5])
+        manager.grow(request_id, 5)
+    manager.commit("a", [1, 2, 3, 4])
+    manager.commit("b", [1, 2, 3, 4])
+    manager.check_integrity()
+
+    assert manager.pages("a") == [0, 1, 2]
+    assert manager.pages("b") == [3, 4, 5]
+    manager.release("b")
+    assert manager.usage() == PageUsage(held=3, cached=0, free=5)
+    manager.release("a")
+    assert manager.usage() == PageUsage(held=0, cached=2, free=6)
+    manager.check_integrity()
+
+
+def test_what_follows_a_copied_page_is_shared_and_keeps_its_prefix_in_the_tree() -> None:
+    manager = manager_of(8)
+    for request_id in ["a", "b"]:
+        manager.start(request_id, [1, 2])
+        manager.grow(request_id, 3)
+    manager.commit("a", [1])
+    manager.commit("b", [1, 2, 3])
+    manager.release("a")  # page 0 stays: b's pages lie below it in the tree
+
+    assert manager.pages("b") == [3, 4, 5]
+    assert manager.usage() == PageUsage(held=4, cached=0, free=4)
+    assert manager.start("c", [1, 2, 3, 4]) == 3
+    assert manager.pages("c") == [0, 4, 5]
+    manager.check_integrity()
+
+
+def test_pages_of_running_requests_are_never_evicted() -> None:
+    manager = manager_of(4)
+    manager.start("a", [1, 2, 3])
+    manager.grow("a", 3)
+    manager.commit("a", [1, 2, 3])
+    manager.start("b", [9, 9])
+
+    assert manager.num_available_pages == 1
+    assert not manager.grow("b", 2)
+    assert manager.match_len([1, 2, 3, 4]) == 3
+
+
+def test_can_start_counts_a_hit_that_nobody_holds_as_taken() -> None:
+    """Four pages, all cached: a hit of 3 leaves 1 available, not 4."""
+    manager = manager_of(4)
+    serve(manager, "a", [1, 2, 3, 4])
+    prompt = [1, 2, 3, 9, 9]
+
+    assert manager.can_start(prompt, num_tokens=4)
+    assert not manager.can_start(prompt, num_tokens=4, reserved=1)
+    assert not manager.can_start(prompt, num_tokens=5)
+    assert manager.can_start(prompt, num_tokens=2, reserved=1)
+    assert not manager.can_start(prompt, num_tokens=2, reserved=2)
+    assert manager.start("b", prompt) == 3
+    assert manager.num_available_pages == 1
+    assert manager.grow("b", 4)
+    assert not manager.grow("b", 5)
+
+
+def test_can_start_counts_a_hit_that_others_hold_as_free_of_charge() -> None:
+    manager = manager_of(4)
+    manager.start("a", [1, 2, 3])
+    manager.grow("a", 3)
+    manager.commit("a", [1, 2, 3])
+
+    assert manager.can_start([1, 2, 3, 9], num_tokens=4)
+    assert manager.can_start([1, 2, 3, 9], num_tokens=3, reserved=1)
+    assert not manager.can_start([7, 8], num_tokens=2)
+    assert not manager.can_start([1, 2, 3, 9], num_tokens=4, salt="other")
+
+
+def test_salts_share_nothing() -> None:
+    manager = manager_of(16)
+    assert serve(manager, "a", [1, 2, 3], salt="A") == 0
+
+    assert manager.match_len([1, 2, 3]) == 0
+    assert serve(manager, "b", [1, 2, 3], salt="B") == 0
+    assert serve(manager, "c", [1, 2, 3]) == 0
+    assert serve(manager, "d", [1, 2, 3], salt="A") == 2
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_prompts_that_a_rolling_hash_confuses_do_not_meet(page_size: int) -> None:
+    """+31 on one token and -1 on the next leave a hash of the form h * 31 + token unchanged."""
+    manager = manager_of(64, page_size)
+    token_ids = [100 + i for i in range(2 * 16)]
+    other = [*token_ids[:16], token_ids[16] + 1, token_ids[17] - 31, *token_ids[18:]]
+    serve(manager, "a", token_ids)
+
+    assert serve(manager, "b", other) == 16
+    assert serve(manager, "c", other) == (31 if page_size == 1 else 16)
+    assert serve(manager, "d", token_ids) == (31 if page_size == 1 else 16)
+
+
+def test_abort_during_prefill_leaves_no_trace_of_what_was_not_committed() -> None:
+    """Abort after the first of three chunks, fill the pool with others, send the prompt again."""
+    manager = manager_of(6, page_size=2)
+    prompt = [1, 2, 3, 4, 5, 6]
+    manager.start("a", prompt)
+    manager.grow("a", 6)
+    manager.commit("a", prompt[:2])
+    manager.release("a")
+    manager.check_integrity()
+
+    assert manager.match_len(prompt) == 2
+    assert serve(manager, "other", [9] * 12) == 0  # all six pages
+    assert manager.match_len(prompt) == 0
+    assert serve(manager, "again", prompt) == 0
+
+
+def test_pages_survive_five_hundred_aborts_at_any_point() -> None:
+    manager = manager_of(40, page_size=4)
+    rng = random.Random(7)
+    for i in range(500):
+        token_ids = [rng.randrange(2) for _ in range(rng.randrange(1, 40))]
+        manager.start(f"r{i}", token_ids)
+        if rng.random() < 0.9 and manager.grow(f"r{i}", len(token_ids)):
+            manager.commit(f"r{i}", token_ids[: rng.randrange(len(token_ids) + 1)])
+        if i >= 3:
+            manager.release(f"r{i - 3}")  # so that up to three others run
+        manager.check_integrity()
+    for i in range(497, 500):
+        manager.release(f"r{i}")
+
+    manager.check_integrity()
+    usage = manager.usage()
+    assert (usage.held, usage.cached + usage.free) == (0, 40)
+    manager.start("large", [5] * 160)
+    assert manager.grow("large", 160)
+
+
+def test_release_happens_exactly_once() -> None:
+    manager = manager_of(4)
+    manager.start("a", [1])
+    with pytest.raises(PageError, match="a holds pages already"):
+        manager.start("a", [1])
+    manager.release("a")
+
+    with pytest.raises(PageError, match="a holds no pages"):
+        manager.release("a")
+
+
+def test_without_prefix_caching_nothing_is_kept_or_counted() -> None:
+    manager = manager_of(4, enable_prefix_caching=False)
+
+    assert serve(manager, "a", [1, 2, 3]) == 0
+    assert serve(manager, "b", [1, 2, 3]) == 0
+    assert manager.usage() == PageUsage(held=0, cached=0, free=4)
+    assert (manager.prefix_queries, manager.prefix_hits) == (0, 0)
+
+
+def test_prefix_counters_count_tokens_once_a_request() -> None:
+    manager = manager_of(8, page_size=2)
+    serve(manager, "a", [1, 2, 3, 4, 5])
+    serve(manager, "b", [1, 2, 3, 4, 6, 7])
+    assert (manager.prefix_queries, manager.prefix_hits) == (11, 4)
+
+    manager.start("b", [1, 2, 3, 4, 6, 7], is_resumed=True)
+    assert (manager.prefix_queries, manager.prefix_hits) == (11, 4)
+
+
+def test_lost_page_is_found() -> None:
+    manager = manager_of(4)
+    manager._allocator.allocate(1)
+
+    with pytest.raises(PageError, match=r"pages \[0\] belong to nobody"):
+        manager.check_integrity()
+
+
+def test_page_with_two_owners_is_found() -> None:
+    manager = manager_of(4)
+    manager.start("a", [1])
+    manager.grow("a", 1)
+    manager._allocator.free([0])
+
+    with pytest.raises(PageError, match="page 0 belongs to the allocator and to a"):
+        manager.check_integrity()
+
+
+def test_table_that_left_the_tree_is_found() -> None:
+    manager = manager_of(4)
+    manager.start("a", [1, 2])
+    manager.grow("a", 2)
+    manager.commit("a", [1, 2])
+    manager._tables["a"].pages[:] = [1, 0]
+
+    with pytest.raises(PageError, match="a holds page 1 where the prefix cache has 0"):
+        manager.check_integrity()
+
+
+class ManagerMachine(RuleBasedStateMachine):
+    """Against PrefixModel, a count of pages, and the contents that pages would have.
+
+    Each request writes its tokens to its pages as it grows. Whatever happens, the pages in its table still hold
+    them: a page given to two, evicted under a holder or shared under wrong tokens shows at once.
+    """
+
+    @initialize(page_size=st.sampled_from([1, 2, 4]), num_pages=st.integers(3, 10))
+    def build(self, page_size: int, num_pages: int) -> None:
+        self.page_size = page_size
+        self.num_pages = num_pages
+        self.manager = manager_of(num_pages, page_size)
+        self.model = PrefixModel(page_size)
+        self.contents: dict[int, Prefix] = {}
+        self.tokens: dict[str, list[int]] = {}  # of each running request: all it will ever have
+        self.salts: dict[str, str] = {}
+        self.written: dict[str, int] = {}  # tokens whose K/V is in its pages
+        self.locked: dict[str, list[Prefix]] = {}
+        self.num_private: dict[str, int] = {}
+        self.num_started = 0
+
+    def num_free(self) -> int:
+        return self.num_pages - len(self.model.cached) - sum(self.num_private.values())
+
+    def num_available(self) -> int:
+        return self.num_free() + len(self.model.evictable())
+
+    @rule(
+        token_ids=st.lists(st.integers(0, 1), min_size=1, max_size=12),
+        salt=st.sampled_from(["", "A"]),
+        wanted=st.integers(0, 14),
+        reserved=st.integers(0, 3),
+    )
+    def start(self, token_ids: list[int], salt: str, wanted: int, reserved: int) -> None:
+        hit = self.model.match(token_ids[:-1], salt)
+        assert self.manager.match_len(token_ids, salt) == len(hit) * self.page_size
+        promised = self.manager.can_start(token_ids, wanted, reserved, salt)
+
+        request_id = f"r{self.num_started}"
+        self.num_started += 1
+        assert self.manager.start(request_id, token_ids, salt) == len(hit) * self.page_size
+        assert list(self.manager.pages(request_id)) == self.model.pages(hit)
+        self.model.use(hit)
+        self.model.lock(hit)
+        self.tokens[request_id] = token_ids + [0] * 14
+        self.salts[request_id] = salt
+        self.written[request_id] = len(hit) * self.page_size
+        self.locked[request_id] = hit
+        self.num_private[request_id] = 0
+
+        is_grown = self.grow_to(request_id, wanted)
+        assert promised == (is_grown and self.manager.num_available_pages >= reserved)
+
+    def grow_to(self, request_id: str, num_tokens: int) -> bool:
+        num_held = len(self.manager.pages(request_id))
+        num_needed = max(0, self.manager.pages_for(num_tokens) - num_held)
+        is_possible = num_needed <= self.num_available()
+        before = list(self.manager.pages(request_id))
+        assert self.manager.num_needed_pages(request_id, num_tokens) == num_needed
+        assert self.manager.grow(request_id, num_tokens) == is_possible
+        pages = list(self.manager.pages(request_id))
+        assert pages[:num_held] == before
+        assert len(pages) == num_held + (num_needed if is_possible else 0)
+        if is_possible:
+            self.model.evict(max(0, num_needed - self.num_free()))
+            self.num_private[request_id] += num_needed
+            self.write(request_id, num_tokens)
+        return is_possible
+
+    def write(self, request_id: str, num_tokens: int) -> None:
+        tokens, salt = self.tokens[request_id], self.salts[request_id]
+        for position in range(self.written[request_id], num_tokens):
+            page = self.manager.pages(request_id)[position // self.page_size]
+            self.contents[page] = (salt, tuple(tokens[: position + 1]))
+        self.written[request_id] = max(self.written[request_id], num_tokens)
+
+    @precondition(lambda self: self.tokens)
+    @rule(data=st.data(), more=st.integers(1, 4))
+    def grow(self, data: st.DataObject, more: int) -> None:
+        request_id = data.draw(st.sampled_from(sorted(self.tokens)))
+        self.grow_to(request_id, min(self.written[request_id] + more, len(self.tokens[request_id])))
+
+    @precondition(lambda self: self.tokens)
+    @rule(data=st.data(), back=st.integers(0, 3))
+    def commit(self, data: st.DataObject, back: int) -> None:
+        request_id = data.draw(st.sampled_from(sorted(self.tokens)))
+        token_ids = self.tokens[request_id][: max(0, self.written[request_id] - back)]
+        before = list(self.manager.pages(request_id))
+        self.manager.commit(request_id, token_ids)
+        assert list(self.manager.pages(request_id)) == before
+        held = self.locked[request_id]
+        prefixes = self.model.prefixes(token_ids, self.salts[request_id])
+        if len(prefixes) > len(held):
+            known = self.model.pages(held)  # of a page held twice, the tree's
+            pages = [*known, *before[len(held) :]]
+            duplicates = self.model.insert(token_ids, pages, self.salts[request_id])
+            self.model.lock(prefixes[len(held) :])
+            self.locked[request_id] = prefixes
+            self.num_private[request_id] -= len(prefixes) - len(held) - len(duplicates)
+
+    @precondition(lambda self: self.tokens)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        request_id = data.draw(st.sampled_from(sorted(self.tokens)))
+        self.manager.release(request_id)
+        self.model.lock(self.locked.pop(request_id), -1)
+        for by_request in (self.tokens, self.salts, self.written, self.num_private):
+            by_request.pop(request_id)
+
+    @invariant()
+    def pages_are_where_the_model_has_them(self) -> None:
+        self.manager.check_integrity()
+        cached = len(self.model.evictable())
+        free = self.num_free()
+        assert self.manager.usage() == PageUsage(
+            held=self.num_pages - cached - free, cached=cached, free=free
+        )
+        assert self.manager.num_available_pages == cached + free
+
+    @invariant()
+    def pages_of_running_requests_still_hold_their_tokens(self) -> None:
+        for request_id, tokens in self.tokens.items():
+            for i, page in enumerate(self.manager.pages(request_id)):
+                end = min((i + 1) * self.page_size, self.written[request_id])
+                if end > i * self.page_size:
+                    assert self.contents[page] == (self.salts[request_id], tuple(tokens[:end]))
+
+
+TestManager = ManagerMachine.TestCase
+TestManager.settings = settings(
+    max_examples=100, stateful_step_count=40, derandomize=True, database=None, deadline=None
+)
+
+
+@pytest.mark.slow
+class TestManagerAtLength(ManagerMachine.TestCase):
+    settings = settings(max_examples=2000, stateful_step_count=80, database=None, deadline=None)
