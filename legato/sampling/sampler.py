@@ -88,36 +88,34 @@ def relative_probabilities(logits: np.ndarray, temperature: float) -> np.ndarray
 
 
 def kept_tokens(weights: np.ndarray, params: SamplingParams) -> np.ndarray | None:
-    """Ids that top_k, min_p and top_p leave, ascending; None when they leave all. Never empty.
+    """Ids that min_p, top_k and top_p leave, ascending; None when they leave all. Never empty.
 
-    Of tokens with equal weights at an edge, those with lower ids stay.
+    Each setting keeps the heaviest, so it is enough to shrink the set of weights and look up the ids at the end;
+    of tokens with equal weights at the edge, those with lower ids stay.
     """
-    top_k = params.top_k if 0 < params.top_k < len(weights) else 0
-    if not top_k and params.min_p == 0 and params.top_p == 1:
+    top_k = params.top_k if 0 < params.top_k < len(weights) else len(weights)
+    if top_k == len(weights) and params.min_p == 0 and params.top_p == 1:
         return None
-    floor = np.float32(params.min_p)
-    if top_k:
-        floor = max(floor, np.partition(weights, -top_k)[-top_k])
-    ids = np.flatnonzero(weights >= floor)
-    if top_k and len(ids) > top_k:
-        ids = np.sort(_by_weight(ids, weights)[:top_k])
-    return _nucleus(ids, weights, params.top_p) if params.top_p < 1 else ids
+    kept = weights
+    if params.min_p > 0:
+        kept = kept[kept >= np.float32(params.min_p)]
+    if top_k < len(kept):
+        kept = np.partition(kept, -top_k)[-top_k:]
+    if params.top_p < 1:
+        kept = nucleus(kept, params.top_p)
+    edge = kept.min()
+    heavier, equal = np.flatnonzero(weights > edge), np.flatnonzero(weights == edge)
+    return np.sort(np.concatenate([heavier, equal[: len(kept) - len(heavier)]]))
 
 
-def _nucleus(ids: np.ndarray, weights: np.ndarray, top_p: float) -> np.ndarray:
-    """The fewest of `ids`, heaviest first, that hold at least top_p of the weight of all; ascending."""
-    total = weights[ids].sum(dtype=np.float64)
-    # Tokens below this floor hold less than 1 - top_p together, so the nucleus ends above it: sort no others.
-    floor = (1 - top_p) * total / len(ids)
-    heaviest = _by_weight(ids[weights[ids] > floor], weights)
-    mass = np.cumsum(weights[heaviest], dtype=np.float64)
-    num_kept = int(np.searchsorted(mass, top_p * total)) + 1
-    return np.sort(heaviest[:num_kept])
-
-
-def _by_weight(ids: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Ascending ids, reordered from the heaviest; of equal ones the lowest first."""
-    return ids[np.argsort(-weights[ids], kind="stable")]
+def nucleus(weights: np.ndarray, top_p: float) -> np.ndarray:
+    """The fewest weights that hold at least top_p of all, heaviest first."""
+    total = weights.sum(dtype=np.float64)
+    # Weights up to this floor hold less than 1 - top_p together: the nucleus ends above it, so sort no others.
+    floor = (1 - top_p) * total / len(weights)
+    descending = np.sort(weights[weights > floor])[::-1]
+    mass = np.cumsum(descending, dtype=np.float64)
+    return descending[: np.searchsorted(mass, top_p * total) + 1]
 
 
 def draw(weights: np.ndarray, number: float) -> int:
