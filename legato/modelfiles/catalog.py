@@ -54,7 +54,7 @@ class ModelFiles:
     """A model that is on this machine.
 
     path            a directory in Hugging Face layout, or a .gguf file
-    default_params  fields of SamplingParams: the catalog's, or what the directory's generation_config.json says
+    default_params  fields of SamplingParams: the catalog's, or those of the folder's generation_config.json
     """
 
     name: str

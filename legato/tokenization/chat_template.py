@@ -1,0 +1,116 @@
+"""Chat messages to the text of a prompt, by the template that comes with a model."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2.exceptions import TemplateError, TemplateSyntaxError
+
+from legato.core.errors import ModelError, RequestError
+from legato.modelfiles.gguf_header import read_gguf_header
+from legato.modelfiles.hf_config import read_json_if_present
+from legato.tokenization.special_tokens import special_tokens_of_folder, special_tokens_of_gguf
+from legato.tokenization.template_sandbox import TemplateSandbox, render_bounded
+
+logger = logging.getLogger(__name__)
+
+
+class ChatTemplate:
+    """A compiled template. Safe to use from several threads.
+
+    special_tokens  role -> text; the template sees them as bos_token, eos_token, …
+    Raises ModelError when the source is no Jinja template.
+    """
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str] | None = None) -> None:
+        self.source = source
+        self._special_tokens = {f"{role}_token": text for role, text in (special_tokens or {}).items()}
+        try:
+            self._template = TemplateSandbox().from_string(source)
+        except (TemplateSyntaxError, RecursionError) as error:
+            raise ModelError(
+                f"the chat template cannot be read: {error}. Give another by --chat-template FILE"
+            ) from error
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **kwargs: Any
+    ) -> str:
+        """The prompt's text.
+
+        A content given as a list of text parts is their texts joined without anything between, and a
+        content of null is "". kwargs are further variables for the template.
+        Raises RequestError with the template's own reason when it refuses the messages, and for parts
+        of other types than text.
+        """
+        variables = self._special_tokens | kwargs
+        variables["messages"] = [_with_text(message) for message in messages]
+        variables["add_generation_prompt"] = add_generation_prompt
+        try:
+            return render_bounded(lambda: self._template.generate(variables))
+        except TemplateError as error:
+            raise RequestError(f"the chat template refuses: {error.message}", param="messages") from error
+        except Exception as error:  # whatever a template can run into: its messages lack what it expects
+            raise RequestError(
+                f"the chat template fails on these messages: {type(error).__name__}: {error}",
+                param="messages",
+            ) from error
+
+
+def load_chat_template(path: Path, override: Path | None = None) -> ChatTemplate | None:
+    """The chat template of a model directory or .gguf file; None when it has none.
+
+    override  a file with the template's source, to use instead
+    Raises ModelError when it cannot be read.
+    """
+    if path.is_dir():
+        special_tokens, source = special_tokens_of_folder(path), _source_in_folder(path)
+    else:
+        metadata = read_gguf_header(path).metadata
+        special_tokens, source = special_tokens_of_gguf(metadata), metadata.get("tokenizer.chat_template")
+    if override is not None:
+        source = _read_text(override)
+    return ChatTemplate(source, special_tokens) if isinstance(source, str) else None
+
+
+def _source_in_folder(folder: Path) -> str | None:
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return _read_text(file)
+    declared = read_json_if_present(folder / "tokenizer_config.json").get("chat_template")
+    if declared is None:
+        declared = read_json_if_present(folder / "chat_template.json").get("chat_template")
+    if isinstance(declared, list):
+        by_name = {item.get("name"): item.get("template") for item in declared if isinstance(item, dict)}
+        if by_name and "default" not in by_name:
+            logger.warning(
+                "%s: no chat template is named default, only %s", folder, ", ".join(map(str, by_name))
+            )
+        declared = by_name.get("default")
+    return declared if isinstance(declared, str) else None
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"cannot read the chat template {file}: {error}") from error
+
+
+def _with_text(message: Mapping[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    if content is None and "content" in message:
+        return {**message, "content": ""}
+    if not isinstance(content, list):
+        return dict(message)
+    return {**message, "content": "".join(_part_text(part) for part in content)}
+
+
+def _part_text(part: Any) -> str:
+    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    if kind != "text":
+        raise RequestError(f"content parts of type {kind!r} are not supported, only text", param="messages")
+    text = part.get("text")
+    if not isinstance(text, str):
+        raise RequestError("a content part of type 'text' needs a text", param="messages")
+    return text

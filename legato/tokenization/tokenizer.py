@@ -1,0 +1,142 @@
+"""Text to token ids and back, over the `tokenizers` library."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from legato.core.errors import ModelError, RequestError
+from legato.modelfiles.gguf_header import read_gguf_header
+from legato.modelfiles.hf_config import read_json_if_present
+from legato.tokenization.gguf_tokenizer import build_gguf_tokenizer
+from legato.tokenization.special_tokens import special_tokens_of_folder, special_tokens_of_gguf
+
+OTHER_FORMATS = ("tokenizer.model", "vocab.json", "tiktoken.model")
+
+logger = logging.getLogger(__name__)
+
+
+def _byte_of_char() -> dict[str, int]:
+    """GPT-2's alphabet: printable bytes stand for themselves, the others for characters from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+BYTE_OF_CHAR = _byte_of_char()
+
+
+class Tokenizer:
+    """One model's tokenizer. Safe to use from several threads.
+
+    add_bos  whether encode puts the bos token first; None leaves it to the tokenizer's own post-processor
+    """
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        special_tokens: Mapping[str, str] | None = None,
+        add_bos: bool | None = None,
+    ) -> None:
+        backend.no_truncation()  # a tokenizer.json may carry both from its training
+        backend.no_padding()
+        self._backend = backend
+        self._special_tokens = dict(special_tokens or {})
+        self._bos_id = backend.token_to_id(self.bos_text) if self.bos_text is not None else None
+        self._add_bos = add_bos if self._bos_id is not None else None
+        added = backend.get_added_tokens_decoder()
+        self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
+        self.vocab_size: int = backend.get_vocab_size()
+        self.is_byte_level = isinstance(backend.decoder, tokenizers.decoders.ByteLevel)
+
+    @property
+    def bos_text(self) -> str | None:
+        return self._special_tokens.get("bos")
+
+    @property
+    def eos_text(self) -> str | None:
+        return self._special_tokens.get("eos")
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The ids of a text.
+
+        Markers in the text, such as <|im_end|>, become the special tokens they name, as in Hugging
+        Face's tokenizers. add_special_tokens adds what the model expects around a text, e.g. bos.
+        Raises RequestError when the text is not valid Unicode.
+        """
+        use_processor = add_special_tokens and self._add_bos is None
+        try:
+            ids: list[int] = self._backend.encode(text, add_special_tokens=use_processor).ids
+        except (TypeError, UnicodeEncodeError) as error:
+            raise RequestError("the text holds half of a surrogate pair, which is no character") from error
+        if add_special_tokens and self._add_bos and self._bos_id is not None:
+            return [self._bos_id, *ids]
+        return ids
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The text of ids; bytes that are no UTF-8 become U+FFFD, ids without a token nothing.
+
+        Raises RequestError for a negative id or one above 32 bits.
+        """
+        try:
+            text: str = self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
+        except OverflowError as error:
+            raise RequestError("a token id must lie between 0 and 2**32 - 1", param="tokens") from error
+        return text
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What a token of a byte-level tokenizer adds to a text; b"" for an id without a token."""
+        token = self._backend.id_to_token(token_id)
+        if token is None:
+            return b""
+        try:
+            return bytes([BYTE_OF_CHAR[char] for char in token])
+        except KeyError:  # an added token holds characters of the text itself
+            return token.encode()
+
+
+def load_tokenizer(path: Path, override: Path | None = None) -> Tokenizer | None:
+    """The tokenizer of a model directory or .gguf file; None when a directory has none.
+
+    override  a directory, tokenizer.json or .gguf file to take it from instead
+    Raises ModelError when it cannot be read.
+    """
+    source = override or path
+    if source.is_dir():
+        file = source / "tokenizer.json"
+        if file.is_file():
+            return _from_json(file)
+        _report_absence(source, is_required=override is not None)
+        return None
+    if source.suffix == ".json":
+        return _from_json(source)
+    metadata = read_gguf_header(source).metadata
+    try:
+        backend = build_gguf_tokenizer(metadata)
+    except ModelError as error:
+        raise ModelError(f"{source}: {error}") from error
+    add_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", False))
+    return Tokenizer(backend, special_tokens_of_gguf(metadata), add_bos)
+
+
+def _report_absence(folder: Path, *, is_required: bool) -> None:
+    others = [name for name in OTHER_FORMATS if (folder / name).is_file()]
+    found = f"; {', '.join(others)} cannot be read: save it with transformers to get one" if others else ""
+    message = f"{folder} has no tokenizer.json{found}"
+    if is_required or others:
+        raise ModelError(message)
+    logger.warning("%s: prompts and answers are token ids", message)
+
+
+def _from_json(file: Path) -> Tokenizer:
+    try:
+        backend = tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises a bare Exception
+        raise ModelError(f"cannot read {file}: {error}") from error
+    settings: dict[str, Any] = read_json_if_present(file.parent / "tokenizer_config.json")
+    add_bos = settings.get("add_bos_token")
+    return Tokenizer(
+        backend, special_tokens_of_folder(file.parent), add_bos if isinstance(add_bos, bool) else None
+    )
