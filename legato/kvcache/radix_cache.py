@@ -97,7 +97,6 @@ class RadixCache:
         if num_known < len(keys):
             new_pages = pages[node.end : start.end + len(keys)]
             node = self._append(node, keys[num_known:], new_pages, num_own_locks=int(node is held))
-        self._touch(node)
         self.lock(node, above=start)
         return node, duplicates
 
@@ -203,7 +202,7 @@ class RadixCache:
         node.parent, node.first = upper, upper.end
         upper.children[node.keys[0]] = node
         if upper.ref_count == 0:
-            self._unlocked[upper] = None  # after `node`; the caller's touch brings the ancestors behind it
+            self._unlocked[upper] = None  # for now: the caller is about to use it, which puts it in its place
         return upper
 
     def _append(self, node: Node, keys: Sequence[PageKey], pages: Sequence[int], num_own_locks: int) -> Node:
