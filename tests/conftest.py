@@ -1,4 +1,4 @@
-"""What holds for every test: numpy's BLAS gets one thread, as in the engine process, before anyone imports numpy."""
+"""Numpy's BLAS gets one thread, as in the engine process; set before any test imports numpy."""
 
 import os
 

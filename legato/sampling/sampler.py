@@ -90,8 +90,8 @@ def relative_probabilities(logits: np.ndarray, temperature: float) -> np.ndarray
 def kept_tokens(weights: np.ndarray, params: SamplingParams) -> np.ndarray | None:
     """Ids that min_p, top_k and top_p leave, ascending; None when they leave all. Never empty.
 
-    Each setting keeps the heaviest, so it is enough to shrink the set of weights and look up the ids at the end;
-    of tokens with equal weights at the edge, those with lower ids stay.
+    Each setting keeps the heaviest, so the set of weights is shrunk and the ids are looked up at the
+    end; of tokens with equal weights at the edge, those with lower ids stay.
     """
     top_k = params.top_k if 0 < params.top_k < len(weights) else len(weights)
     if top_k == len(weights) and params.min_p == 0 and params.top_p == 1:
@@ -111,7 +111,7 @@ def kept_tokens(weights: np.ndarray, params: SamplingParams) -> np.ndarray | Non
 def nucleus(weights: np.ndarray, top_p: float) -> np.ndarray:
     """The fewest weights that hold at least top_p of all, heaviest first."""
     total = weights.sum(dtype=np.float64)
-    # Weights up to this floor hold less than 1 - top_p together: the nucleus ends above it, so sort no others.
+    # Weights up to this floor hold less than 1 - top_p together, so the nucleus lies above: sort no others.
     floor = (1 - top_p) * total / len(weights)
     descending = np.sort(weights[weights > floor])[::-1]
     mass = np.cumsum(descending, dtype=np.float64)

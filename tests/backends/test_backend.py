@@ -1,0 +1,74 @@
+"""Choosing a backend, and inputs that contradict themselves."""
+
+import numpy as np
+import pytest
+
+from legato.backends.backend import ForwardInputs, KVLayout, choose_backend
+from legato.core.errors import ConfigError, ModelError
+from legato.models.registry import build_program
+from tests.fakes import random_model
+
+GOOD = {
+    "token_ids": [5, 6, 7],
+    "positions": [0, 1, 0],
+    "query_starts": [0, 2, 3],
+    "kv_lens": [2, 1],
+    "page_table": [[0], [1]],
+    "sample_rows": [1, 2],
+}
+
+
+def make(**changes: list[int]) -> ForwardInputs:
+    return ForwardInputs(**{name: np.array(value, np.int32) for name, value in (GOOD | changes).items()})
+
+
+def test_reference_is_chosen_by_name() -> None:
+    assert choose_backend("reference").name == "reference"
+
+
+def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"--backend abacus.*reference"):
+        choose_backend("abacus")
+
+
+def test_a_layout_counts_tokens_and_bytes() -> None:
+    kv = KVLayout(num_layers=30, num_pages=10, page_size=16, num_kv_heads=3, head_dim=64)
+
+    assert kv.num_tokens == 160
+    assert kv.page_bytes == 2 * 4 * 30 * 16 * 3 * 64
+
+
+@pytest.mark.parametrize("kv", [KVLayout(1, 4, 4, 3, 64), KVLayout(2, 4, 4, 9, 64), KVLayout(2, 4, 4, 3, 32)])
+def test_a_kv_store_of_other_sizes_is_refused(kv: KVLayout) -> None:
+    config, weights = random_model(0, vocab_size=8)
+
+    with pytest.raises(ModelError, match=r"attention of layer \d has 3 K/V heads of 64, but the K/V store"):
+        choose_backend("reference").compile(build_program(config), weights, kv)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"positions": [0, 1]}, "2 positions"),
+        ({"query_starts": [0, 2, 4]}, "query_starts up to 4"),
+        ({"kv_lens": [2]}, "1 in kv_lens"),
+        ({"page_table": [[0]]}, "1 in page_table"),
+    ],
+)
+def test_arrays_that_contradict_each_other_are_refused(changes: dict[str, list[int]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(**changes)
+
+
+def test_arrays_of_another_type_are_refused() -> None:
+    inputs = make()
+
+    with pytest.raises(ValueError, match="int32"):
+        ForwardInputs(
+            token_ids=inputs.token_ids.astype(np.int64),
+            positions=inputs.positions,
+            query_starts=inputs.query_starts,
+            kv_lens=inputs.kv_lens,
+            page_table=inputs.page_table,
+            sample_rows=inputs.sample_rows,
+        )
