@@ -1,0 +1,1 @@
+"""HTTP in, HTTP out: routes, schemas and wire formats around a Generator."""

@@ -1,0 +1,1 @@
+"""From the deltas of a generator to what a client gets."""

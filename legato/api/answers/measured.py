@@ -1,0 +1,74 @@
+"""The one door through which every route asks for text, and the one place where that is counted."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from fastapi import Request
+
+from legato.api.errors import describe
+from legato.api.limits import check_limit, check_prompt_size
+from legato.api.service import ModelService
+from legato.core.errors import LegatoError
+from legato.core.sampling_params import SamplingParams
+from legato.frontend.generator import Prompt, TextDelta, TextStream
+from legato.observability.metrics import Metrics, RequestMeter
+
+
+async def open_stream(
+    request: Request, service: ModelService, prompts: Sequence[Prompt], params: SamplingParams, **options: Any
+) -> TextStream:
+    """Queue `prompts` and return their deltas, counted; `options` are those of Generator.submit.
+
+    Returns when the engine has accepted all of them, so that every refusal still finds its status.
+    Raises LegatoError when nothing was queued.
+    """
+    metrics: Metrics = request.app.state.metrics
+    model = service.names[0]
+    try:
+        _check_sizes(prompts, service.max_model_len)
+        stream = await service.generator.submit(prompts, params, **options)
+    except LegatoError as error:
+        metrics.rejected(model, describe(error, request.state.request_id).code or "invalid_request")
+        raise
+    received_at: float = request.state.received_at
+    return MeasuredStream(stream, [metrics.accepted(model, received_at=received_at) for _ in prompts])
+
+
+class MeasuredStream:
+    """A TextStream that keeps the account of each of its prompts."""
+
+    def __init__(self, stream: TextStream, meters: Sequence[RequestMeter]) -> None:
+        self._stream = stream
+        self._deltas = aiter(stream)
+        self._meters = meters
+
+    def __aiter__(self) -> AsyncIterator[TextDelta]:
+        return self
+
+    async def __anext__(self) -> TextDelta:
+        try:
+            delta = await anext(self._deltas)
+        except StopAsyncIteration:
+            raise
+        except Exception:
+            self._close_accounts("error")
+            raise
+        meter = self._meters[delta.index]
+        meter.tokens(len(delta.token_ids), has_text=bool(delta.text), prompt_tokens=delta.usage.prompt_tokens)
+        if delta.finish_reason is not None:
+            meter.finished(delta.finish_reason.value)
+        return delta
+
+    async def aclose(self) -> None:
+        self._close_accounts("abort")
+        await self._stream.aclose()
+
+    def _close_accounts(self, reason: str) -> None:
+        for meter in self._meters:
+            meter.finished(reason)
+
+
+def _check_sizes(prompts: Sequence[Prompt], max_model_len: int | None) -> None:
+    check_limit("prompts", len(prompts), param="prompt")
+    for prompt in prompts:
+        check_prompt_size(len(prompt), max_model_len, is_text=isinstance(prompt, str), param="prompt")

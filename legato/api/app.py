@@ -1,0 +1,84 @@
+"""create_app: routes, what every request passes, start and end, around the models given to it."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import FastAPI
+
+from legato.api import generate_routes, openai_routes, ops_routes
+from legato.api.answers.plain import cancel_and_wait
+from legato.api.errors import install_error_handlers
+from legato.api.service import ModelService, ServedModels
+from legato.api.transport.auth import Authentication
+from legato.api.transport.request_scope import RequestScope
+from legato.api.transport.size_limit import SizeLimit
+from legato.api.vllm_proxy import VllmProxy
+from legato.core.config import ServerConfig
+from legato.core.errors import LegatoError
+from legato.observability.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+
+def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> FastAPI:
+    """The HTTP application that serves `services`, name -> service; the first is the default.
+
+    Several names may share a service. Engines start and end with the lifespan; where a caller runs none, an
+    engine starts at the first request for it. Nothing is kept outside the app.
+    """
+    models = ServedModels(services)
+    app = FastAPI(
+        title="legato",
+        summary="Large language models over HTTP",
+        version=_version(),
+        root_path=server.root_path,
+        redirect_slashes=False,
+        strict_content_type=False,  # a body without a content type is read as JSON
+        lifespan=_lifespan,
+    )
+    app.state.models = models
+    app.state.metrics = _metrics(models)
+    app.state.vllm = VllmProxy(server.vllm_url)
+    for routes in (openai_routes, generate_routes, ops_routes):
+        app.include_router(routes.router)
+    install_error_handlers(app)
+    # the last one added is the first that a request passes
+    app.add_middleware(SizeLimit)
+    app.add_middleware(Authentication, api_keys=server.api_key)
+    app.add_middleware(RequestScope, is_logged=server.enable_log_requests)
+    return app
+
+
+def _version() -> str:
+    try:
+        return version("legato")
+    except PackageNotFoundError:  # run from a source tree
+        return "0+source"
+
+
+def _metrics(models: ServedModels) -> Metrics:
+    lengths = [service.max_model_len for service in models.unique() if service.max_model_len]
+    engines = {service.names[0]: service.latest_stats for service in models.unique()}
+    return Metrics(engines, max_model_len=max(lengths)) if lengths else Metrics(engines)
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Start the engines without waiting for them, so that /health and /ready answer meanwhile."""
+    services = app.state.models.unique()
+    starts = [asyncio.create_task(_start(service)) for service in services]
+    try:
+        yield
+    finally:
+        await cancel_and_wait(*starts)
+        await asyncio.gather(*(service.close() for service in services))
+
+
+async def _start(service: ModelService) -> None:
+    try:
+        await service.start()
+    except LegatoError as error:  # state() tells clients why
+        logger.error("%s cannot be served: %s", service.names[0], error)

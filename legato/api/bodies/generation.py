@@ -1,0 +1,179 @@
+"""The fields that say how tokens are chosen, shared by every route that generates."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
+from pydantic_core import PydanticCustomError
+
+from legato.api.limits import check_limit
+from legato.core.errors import RequestError
+from legato.core.sampling_params import SamplingParams
+
+# What legato does not do, and the values that do not ask for it (null never does). Other values are refused.
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "audio": (),
+    "best_of": (1,),
+    "continue_final_message": (False,),
+    "echo": (False,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "logprobs": (False,),
+    "modalities": (["text"],),
+    "n": (1,),
+    "prediction": (),
+    "prompt_logprobs": (),
+    "response_format": ({"type": "text"},),
+    "return_token_ids": (False,),
+    "structured_outputs": (),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "top_logprobs": (0,),
+    "use_beam_search": (False,),
+    "web_search_options": (),
+}
+# Notes of the client to itself or to OpenAI: they change no answer.
+NOTES = frozenset(
+    {
+        "metadata",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "user",
+    }
+)
+MAX_NAMED_FIELDS = 32
+
+# Fields of SamplingParams that a body has under the same name and type.
+PLAIN_FIELDS = (
+    "frequency_penalty",
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "max_tokens",
+    "min_p",
+    "min_tokens",
+    "presence_penalty",
+    "repetition_penalty",
+    "seed",
+    "skip_special_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+)
+
+
+def one_of(description: str) -> WrapValidator:
+    """One fault for a union, in our words, instead of one a member."""
+
+    def validate(value: Any, handler: Callable[[Any], Any]) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise PydanticCustomError("type", "must be {description}", {"description": description}) from None
+
+    return WrapValidator(validate)
+
+
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+TokenId = Annotated[int, Field(gt=-(2**31), lt=2**31)]  # the vocabulary's own range is the engine's to check
+TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
+Texts = Annotated[list[str], Field(fail_fast=True)]
+
+
+class Body(BaseModel):
+    """Base of every body: strict types, finite numbers; unknown fields are kept, to be told about."""
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+    def ignored_header(self) -> dict[str, str]:
+        """The header that names the fields nobody read, in a form that fits a header."""
+        names = sorted(set(self.model_extra or {}) - UNSUPPORTED.keys() - NOTES)
+        shown = [quote(name[:64], safe="") for name in names[:MAX_NAMED_FIELDS]]
+        if len(names) > len(shown):
+            shown.append("...")
+        return {"x-legato-ignored": ",".join(shown)} if shown else {}
+
+
+class GenerationBody(Body):
+    """What each body that generates may hold; null is like absent: the model's default, else the API's."""
+
+    max_tokens: Int64 | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: Int64 | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: Annotated[str | Texts | None, one_of("a text or a list of texts")] = None
+    stop_token_ids: list[Int64] | None = None
+    include_stop_str_in_output: bool | None = None
+    min_tokens: Int64 | None = None
+    ignore_eos: bool | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    skip_special_tokens: bool | None = None
+    priority: Int64 | None = None
+    cache_salt: str | None = None
+    truncate_prompt_tokens: Annotated[int, Field(ge=1, lt=2**63)] | None = None
+    add_special_tokens: bool | None = None
+
+    def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
+        """What the body says, else what `defaults` say. Raises RequestError naming the field at fault."""
+        for name, value in (self.model_extra or {}).items():
+            if name in UNSUPPORTED and not _is_harmless(value, UNSUPPORTED[name]):
+                raise unsupported(name)
+        return SamplingParams(**{**defaults, **self.given_params()})
+
+    def given_params(self) -> dict[str, Any]:
+        """The arguments of SamplingParams that the body sets."""
+        given = {name: getattr(self, name) for name in PLAIN_FIELDS if getattr(self, name) is not None}
+        if self.stop is not None:
+            texts = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+            check_limit("stop", len(texts), param="stop")
+            check_limit("stop_chars", max(map(len, texts), default=0), param="stop")
+            given["stop"] = texts
+        if self.stop_token_ids is not None:
+            check_limit("stop_token_ids", len(self.stop_token_ids), param="stop_token_ids")
+            given["stop_token_ids"] = tuple(self.stop_token_ids)
+        if self.logit_bias is not None:
+            check_limit("logit_bias", len(self.logit_bias), param="logit_bias")
+            given["logit_bias"] = {_token_id(key): bias for key, bias in self.logit_bias.items()}
+        return given
+
+    def submit_options(self) -> dict[str, Any]:
+        """The keyword arguments of Generator.submit beside prompts and params."""
+        check_limit("cache_salt", len(self.cache_salt or ""), param="cache_salt")
+        return {
+            "priority": self.priority or 0,
+            "cache_salt": self.cache_salt or "",
+            "truncate_prompt_tokens": self.truncate_prompt_tokens,
+            "add_special_tokens": self.add_special_tokens is not False,
+        }
+
+
+def unsupported(param: str) -> RequestError:
+    """The refusal of a field that asks for what legato does not do."""
+    return RequestError(
+        f"{param} is not supported with this value; leave it out", param=param, code="unsupported"
+    )
+
+
+def _is_harmless(value: Any, harmless: tuple[Any, ...]) -> bool:
+    """Compares types too: 0 and false, 1 and true are not the same wish."""
+    return value is None or any(type(value) is type(known) and value == known for known in harmless)
+
+
+def _token_id(key: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,10}", key):
+        raise RequestError(f"logit_bias: {key[:32]!r} is not a token id", param="logit_bias")
+    return int(key)

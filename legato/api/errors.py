@@ -1,0 +1,141 @@
+"""One table from what went wrong to the status and the body that a client gets."""
+
+import logging
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exception_handlers import request_validation_exception_handler
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from legato.core.errors import (
+    ConfigError,
+    EngineDiedError,
+    LegatoError,
+    ModelError,
+    NotReadyError,
+    OverloadedError,
+    RequestError,
+    UnknownModelError,
+)
+
+logger = logging.getLogger(__name__)
+
+# The first row whose class fits counts: subclasses stand before their bases. A RequestError brings its code.
+TABLE: tuple[tuple[type[LegatoError], int, str, str | None], ...] = (
+    (UnknownModelError, 404, "invalid_request_error", "model_not_found"),
+    (RequestError, 400, "invalid_request_error", None),
+    (OverloadedError, 429, "overloaded", "queue_full"),
+    (NotReadyError, 503, "service_unavailable", "not_ready"),
+    (EngineDiedError, 503, "service_unavailable", "engine_died"),
+    (ModelError, 503, "service_unavailable", "model_unavailable"),
+    (ConfigError, 503, "service_unavailable", "misconfigured"),
+    (LegatoError, 500, "server_error", "internal_error"),
+)
+HTTP_CODES = {401: "invalid_api_key", 404: "not_found", 405: "method_not_allowed", 408: "request_timeout"}
+CLIENT_GONE_STATUS = 499  # nobody reads it; it stands in the log
+
+# Routes of the serving lesson answer a body that does not fit as FastAPI does: 422 with the list of faults.
+LESSON_PATHS = frozenset({"/basic_generate", "/generate", "/generate_stream", "/generate_vllm"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorAnswer:
+    """A fault as the client sees it, in OpenAI's shape."""
+
+    status: int
+    message: str
+    type: str = "invalid_request_error"
+    param: str | None = None
+    code: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def body(self) -> dict[str, Any]:
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return {"error": error}
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.body(), self.status, self.headers)
+
+
+def describe(error: Exception, request_id: str) -> ErrorAnswer:
+    """What a client is told of `error`; what legato did not foresee is logged and told without its text."""
+    for kind, status, type_, code in TABLE:
+        if isinstance(error, kind):
+            return ErrorAnswer(
+                status=status,
+                message=str(error),
+                type=type_,
+                param="model" if kind is UnknownModelError else getattr(error, "param", None),
+                code=code or getattr(error, "code", None),
+                headers=_retry_headers(error),
+            )
+    logger.error("request %s failed", request_id, exc_info=error)
+    return ErrorAnswer(
+        status=500,
+        message="the server failed at this request; its log says why, under the x-request-id of this answer",
+        type="server_error",
+        code="internal_error",
+    )
+
+
+def describe_validation(error: RequestValidationError) -> ErrorAnswer:
+    """The first fault of a body, as OpenAI's 400."""
+    fault = error.errors()[0]
+    if fault["type"] == "json_invalid":
+        reason = f"the body is not valid JSON: {fault['ctx']['error']} at position {fault['loc'][-1]}"
+        return ErrorAnswer(status=400, message=reason, code="invalid_json")
+    path = [str(part) for part in fault["loc"][1:]]
+    if not path:  # the whole body is at fault
+        reason = "the body must be a JSON object, sent with content-type: application/json"
+        return ErrorAnswer(status=400, message=reason, code="invalid_body")
+    param = ".".join(path)
+    return ErrorAnswer(status=400, message=f"{param}: {fault['msg']}", param=param, code="invalid_value")
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Let every error that a route raises be answered by the table."""
+
+    async def answer_legato_error(request: Request, error: Exception) -> Response:
+        return describe(error, request.state.request_id).response()
+
+    async def answer_validation_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        if request.scope["path"].removeprefix(request.scope.get("root_path", "")) in LESSON_PATHS:
+            return await request_validation_exception_handler(request, error)
+        return describe_validation(error).response()
+
+    async def answer_http_exception(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        message = error.detail
+        if error.status_code in (404, 405):
+            message = f"{request.method} {request.scope['path']}: {message}; /docs lists the routes"
+        return ErrorAnswer(
+            status=error.status_code,
+            message=message,
+            code=HTTP_CODES.get(error.status_code),
+            headers=dict(error.headers or {}),
+        ).response()
+
+    async def answer_nobody(request: Request, error: Exception) -> Response:
+        return Response(status_code=CLIENT_GONE_STATUS)
+
+    app.add_exception_handler(LegatoError, answer_legato_error)
+    app.add_exception_handler(RequestValidationError, answer_validation_error)
+    app.add_exception_handler(HTTPException, answer_http_exception)
+    app.add_exception_handler(ClientDisconnect, answer_nobody)
+
+
+def _retry_headers(error: Exception) -> dict[str, str]:
+    """Both spellings that clients honour; whole seconds, rounded up, in the standard one."""
+    wait_s = getattr(error, "retry_after_s", None)
+    if wait_s is None:
+        return {}
+    return {
+        "retry-after": str(max(1, math.ceil(wait_s))),
+        "retry-after-ms": str(max(1, round(wait_s * 1000))),
+    }

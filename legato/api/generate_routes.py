@@ -1,0 +1,116 @@
+"""Routes of the serving lesson, with its schemas and defaults, on the same generator as everything else."""
+
+import uuid
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from legato.api.answers.measured import open_stream
+from legato.api.answers.plain import join_answers, while_connected
+from legato.api.bodies.generation import GenerationBody
+from legato.api.limits import LIMITS
+from legato.api.service import ModelsDep, ServedModels
+from legato.api.sse import EventStream
+from legato.api.transport.json_body import StrictJsonRoute
+from legato.api.vllm_proxy import VllmProxy
+from legato.core.errors import RequestError
+from legato.core.sampling_params import SamplingParams
+from legato.frontend.generator import TextStream
+
+# The lesson's own, whatever the model's are; fields of the body win over them.
+GENERATE_DEFAULTS: dict[str, Any] = {"max_tokens": 50, "temperature": 0.0}
+STREAM_DEFAULTS: dict[str, Any] = {"max_tokens": 20, "temperature": 0.7}
+VLLM_DEFAULTS: dict[str, Any] = {"max_tokens": 20, "temperature": 0.7, "top_p": 0.95}
+
+router = APIRouter(route_class=StrictJsonRoute, tags=["serving lesson"])
+
+
+class PromptBody(GenerationBody):
+    """One prompt, and any of the usual sampling fields."""
+
+    prompt: str
+
+
+class PromptsBody(GenerationBody):
+    """A batch of prompts, and any of the usual sampling fields."""
+
+    prompts: Annotated[list[str], Field(max_length=LIMITS["prompts"].maximum)]
+
+
+@router.post("/basic_generate", response_model=None, summary="Prompt and continuation, greedy, 50 tokens")
+async def basic_generate(body: PromptBody, request: Request, models: ModelsDep) -> Response:
+    [text] = await _continue_all(request, models, body, [body.prompt])
+    return JSONResponse({"generated_text": text}, headers=body.ignored_header())
+
+
+@router.post("/generate", response_model=None, summary="Each prompt and its continuation, greedy, 50 tokens")
+async def generate(body: PromptsBody, request: Request, models: ModelsDep) -> Response:
+    """The texts stand in the order of the prompts, however they were batched."""
+    texts = await _continue_all(request, models, body, body.prompts) if body.prompts else []
+    return JSONResponse({"generated_texts": texts}, headers=body.ignored_header())
+
+
+@router.post("/generate_stream", response_model=None, summary="One event a token, at most 20 tokens")
+async def generate_stream(body: PromptBody, request: Request, models: ModelsDep) -> Response:
+    """Server-Sent Events `{"token", "sequence_id"}`; the stream ends by closing."""
+    params = _lesson_params(body, STREAM_DEFAULTS)
+    _, service = await models.find_started(None)
+    stream = await open_stream(request, service, [body.prompt], params, **body.submit_options())
+    return EventStream(_token_events(stream), stream, has_done=False, headers=body.ignored_header())
+
+
+@router.post(
+    "/generate_vllm", response_model=None, summary="Continuations alone, computed by vLLM, 20 tokens"
+)
+async def generate_vllm(body: PromptsBody, request: Request) -> Response:
+    """Asks the OpenAI server that --vllm-url names; 503 where none is named."""
+    params = _lesson_params(body, VLLM_DEFAULTS)
+    proxy: VllmProxy = request.app.state.vllm
+    texts = await while_connected(request, proxy.complete(body.prompts, params)) if body.prompts else []
+    return JSONResponse({"generated_texts": texts}, headers=body.ignored_header())
+
+
+async def _continue_all(
+    request: Request, models: ServedModels, body: GenerationBody, prompts: list[str]
+) -> list[str]:
+    params = _lesson_params(body, GENERATE_DEFAULTS)
+    _, service = await models.find_started(None)
+    stream = await open_stream(request, service, prompts, params, **body.submit_options())
+    answers = await join_answers(request, stream, len(prompts))
+    return [prompt + answer.text for prompt, answer in zip(prompts, answers, strict=True)]
+
+
+async def _token_events(stream: TextStream) -> AsyncGenerator[dict[str, str], None]:
+    """An event a token. A delta's text goes with the last of its tokens; those before have ""."""
+    sequence_id = uuid.uuid4().hex
+    async for delta in stream:
+        for _ in delta.token_ids[1:]:
+            yield {"token": "", "sequence_id": sequence_id}
+        if delta.token_ids or delta.text:
+            yield {"token": delta.text, "sequence_id": sequence_id}
+
+
+def _lesson_params(body: GenerationBody, defaults: dict[str, Any]) -> SamplingParams:
+    """Sampling settings of a body. Raises RequestValidationError, FastAPI's 422, when they do not fit."""
+    with _answered_as_422():
+        body.submit_options()
+        return body.sampling_params(defaults)
+
+
+@contextmanager
+def _answered_as_422() -> Iterator[None]:
+    try:
+        yield
+    except RequestError as error:
+        fault = {
+            "type": error.code or "value_error",
+            "loc": ("body", error.param),
+            "msg": str(error),
+            "input": None,
+        }
+        raise RequestValidationError([fault]) from error

@@ -1,0 +1,135 @@
+"""OpenAI's routes: chat, completions, models; and vLLM's /tokenize and /detokenize beside them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from legato.api.answers.measured import open_stream
+from legato.api.answers.openai import ChatAnswer, CompletionAnswer, OpenAIAnswer
+from legato.api.answers.plain import join_answers
+from legato.api.bodies.messages import Message, chat_messages
+from legato.api.limits import check_prompt_size
+from legato.api.openai_schema import ChatBody, CompletionBody, DetokenizeBody, OpenAIBody, TokenizeBody
+from legato.api.service import ModelsDep, ModelService
+from legato.api.sse import EventStream
+from legato.api.transport.json_body import StrictJsonRoute
+from legato.core.errors import RequestError
+from legato.frontend.generator import TextStream
+
+ERROR_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+        }
+    },
+}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {
+        "description": "A fault of the request",
+        "content": {"application/json": {"schema": ERROR_SCHEMA}},
+    },
+    "5XX": {
+        "description": "A fault of the server",
+        "content": {"application/json": {"schema": ERROR_SCHEMA}},
+    },
+}
+
+router = APIRouter(route_class=StrictJsonRoute, responses=ERRORS, tags=["OpenAI"])
+
+
+@router.post("/v1/chat/completions", response_model=None, summary="Answer a conversation")
+async def create_chat_completion(body: ChatBody, request: Request, models: ModelsDep) -> Response:
+    """Apply the model's chat template and generate one answer; `stream: true` sends it as it comes."""
+    name, service = await models.find_started(body.model)
+    shape = ChatAnswer(model=name, fingerprint=service.fingerprint, **body.usage_options())
+    params = body.sampling_params({"max_tokens": None, **service.default_params})
+    prompt = await _chat_prompt(service, body.messages, body.template_options())
+    try:
+        stream = await open_stream(request, service, [prompt], params, **body.submit_options())
+    except RequestError as error:
+        if error.param == "prompt":  # the client wrote messages
+            error.param = "messages"
+        raise
+    return await _answer(request, body, shape, stream, num_prompts=1)
+
+
+@router.post("/v1/completions", response_model=None, summary="Continue one or more prompts")
+async def create_completion(body: CompletionBody, request: Request, models: ModelsDep) -> Response:
+    """Continue texts or token ids; the choices stand in the order of the prompts."""
+    name, service = await models.find_started(body.model)
+    shape = CompletionAnswer(model=name, fingerprint=service.fingerprint, **body.usage_options())
+    params = body.sampling_params(service.default_params)
+    prompts = body.prompts()
+    stream = await open_stream(request, service, prompts, params, **body.submit_options())
+    return await _answer(request, body, shape, stream, num_prompts=len(prompts))
+
+
+@router.get("/v1/models", summary="List the served models")
+async def list_models(models: ModelsDep) -> dict[str, Any]:
+    return {"object": "list", "data": [_model_card(name, service) for name, service in models.items()]}
+
+
+@router.get("/v1/models/{model:path}", summary="Describe a served model")
+async def retrieve_model(model: str, models: ModelsDep) -> dict[str, Any]:
+    return _model_card(*models.find(model))
+
+
+@router.post("/tokenize", response_model=None, summary="Count and list the tokens of a prompt")
+async def tokenize(body: TokenizeBody, models: ModelsDep) -> Response:
+    """Tokens of `prompt`, or of the prompt that `messages` give."""
+    if (body.prompt is None) == (body.messages is None):
+        raise RequestError("give either prompt or messages", param="prompt")
+    _, service = await models.find_started(body.model)
+    if body.messages is not None:
+        tokens = await _chat_prompt(service, body.messages, body.template_options())
+    else:
+        prompt = body.prompt or ""
+        check_prompt_size(len(prompt), service.max_model_len, is_text=True, param="prompt")
+        tokens = await service.generator.tokenize(prompt, add_special_tokens=body.add_special_tokens)
+    answer = {"tokens": tokens, "count": len(tokens), "max_model_len": service.max_model_len}
+    return JSONResponse(answer, headers=body.ignored_header())
+
+
+@router.post("/detokenize", response_model=None, summary="The text of tokens")
+async def detokenize(body: DetokenizeBody, models: ModelsDep) -> Response:
+    _, service = await models.find_started(body.model)
+    text = await service.generator.detokenize(body.tokens)
+    return JSONResponse({"prompt": text}, headers=body.ignored_header())
+
+
+async def _chat_prompt(
+    service: ModelService, messages: Sequence[Message], template_options: dict[str, Any]
+) -> list[int]:
+    turns = chat_messages(messages)
+    num_chars = sum(len(turn["content"]) for turn in turns)
+    check_prompt_size(num_chars, service.max_model_len, is_text=True, param="messages")
+    return await service.generator.chat_prompt(turns, **template_options)
+
+
+async def _answer(
+    request: Request, body: OpenAIBody, shape: OpenAIAnswer, stream: TextStream, *, num_prompts: int
+) -> Response:
+    headers = body.ignored_header()
+    if body.stream:
+        return EventStream(shape.chunks(stream), stream, headers=headers)
+    answers = await join_answers(request, stream, num_prompts)
+    return JSONResponse(shape.whole(answers), headers=headers)
+
+
+def _model_card(name: str, service: ModelService) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": service.created,
+        "owned_by": "legato",
+        "max_model_len": service.max_model_len,
+    }

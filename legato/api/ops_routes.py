@@ -1,0 +1,72 @@
+"""Routes for those who run the server: health, readiness, metrics, version, the engine's ledgers."""
+
+import asyncio
+import math
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from legato.api.service import ModelsDep, ServedModels, ServiceState
+from legato.core.errors import NotReadyError
+from legato.observability.metrics import CONTENT_TYPE, Metrics
+
+STATS_TIMEOUT_S = 5.0
+
+router = APIRouter(tags=["operations"])
+
+
+@router.get("/health", response_model=None, summary="Whether the server lives")
+async def health(models: ModelsDep) -> Response:
+    """200 while every engine serves, loads or is being replaced; else 503 with the reason."""
+    dead = [state for state in _states(models) if not state.is_alive]
+    if dead:
+        return JSONResponse({"status": "dead", "reason": "; ".join(state.reason for state in dead)}, 503)
+    return JSONResponse({"status": "ok"})
+
+
+@router.get("/ready", response_model=None, summary="Whether the server takes requests now")
+async def ready(models: ModelsDep) -> Response:
+    """200 when every engine takes requests; else 503 with the stage of the one that is furthest from it."""
+    waiting = [state for state in _states(models) if not state.is_ready]
+    if not waiting:
+        return JSONResponse({"status": "ready"})
+    state = min(waiting, key=lambda state: state.progress)
+    answer = {
+        "stage": state.stage,
+        "progress": state.progress,
+        "reason": state.reason,
+        "retry_after_s": state.retry_after_s,
+    }
+    return JSONResponse(answer, 503, {"retry-after": str(max(1, math.ceil(state.retry_after_s)))})
+
+
+@router.get("/metrics", response_model=None, summary="Measurements, in the text format of Prometheus")
+async def metrics(request: Request) -> Response:
+    measured: Metrics = request.app.state.metrics
+    return Response(measured.render(), headers={"content-type": CONTENT_TYPE})
+
+
+@router.get("/version", summary="The version of legato")
+async def version(request: Request) -> dict[str, str]:
+    return {"version": request.app.version}
+
+
+@router.get("/stats", response_model=None, summary="The engine's state, with the ledger of each request")
+async def stats(models: ModelsDep, model: str | None = None) -> Response:
+    """Gauges, counters and each request's lengths and pages; `?model=` chooses among several models."""
+    name, service = models.find(model)
+    try:
+        async with asyncio.timeout(STATS_TIMEOUT_S):
+            answer = await service.stats()
+    except TimeoutError:
+        raise NotReadyError(f"the engine did not answer within {STATS_TIMEOUT_S:g} s") from None
+    fields: dict[str, Any] = msgspec.to_builtins(answer)
+    return JSONResponse(
+        {"model": name} | {key: fields[key] for key in fields if key not in ("type", "query_id")}
+    )
+
+
+def _states(models: ServedModels) -> list[ServiceState]:
+    return [service.state() for service in models.unique()]

@@ -1,0 +1,70 @@
+"""The outermost layer: a request's id and arrival time, the last resort for errors, the request log."""
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from legato.api.errors import describe
+from legato.api.limits import LIMITS
+
+logger = logging.getLogger("legato.requests")
+
+_SAFE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,%d}" % LIMITS["request_id"].maximum)
+
+
+class RequestScope:
+    """ASGI middleware that gives each request `state["request_id"]` and `state["received_at"]`.
+
+    The id is the client's x-request-id where that is short and plain, else a fresh one; answers carry it.
+    An error that no handler took is logged and answered with 500; when the answer has begun, it ends the
+    connection.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, is_logged: bool, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._app = app
+        self._is_logged = is_logged
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        received_at = self._clock()
+        scope["state"] = {**scope.get("state", {}), "request_id": request_id, "received_at": received_at}
+        status: int | None = None
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception as error:
+            answer = describe(error, request_id)  # logs what is not one of ours
+            if status is not None:  # half an answer is out: the broken connection tells the client
+                raise
+            await answer.response()(scope, receive, send_with_id)
+        finally:
+            if self._is_logged:
+                seconds = self._clock() - received_at
+                logger.info(
+                    "%s %s %r: %s in %.3f s", request_id, scope["method"], scope["path"], status, seconds
+                )
+
+
+def _request_id(scope: Scope) -> str:
+    given = [value for name, value in scope["headers"] if name == b"x-request-id"]
+    if len(given) == 1 and _SAFE_ID.fullmatch(given[0]):
+        return str(given[0], "ascii")
+    return uuid.uuid4().hex
