@@ -19,7 +19,7 @@ def read_gguf_config(path: Path) -> ModelConfig:
         raise ModelError(f"{path}: the architecture is {architecture!r}; of .gguf files only llama is served")
     num_heads = _required(header, "llama.attention.head_count")
     hidden_size = _required(header, "llama.embedding_length")
-    head_dim = metadata.get("llama.attention.key_length", hidden_size // num_heads if num_heads else 0)
+    head_dim = metadata.get("llama.attention.key_length", hidden_size // num_heads)
     _refuse_unsupported(header, head_dim)
     return ModelConfig(
         architecture="llama",
@@ -41,8 +41,8 @@ def read_gguf_config(path: Path) -> ModelConfig:
 
 def _required(header: GgufHeader, key: str) -> Any:
     value = header.metadata.get(key)
-    if type(value) not in (int, float):
-        raise ModelError(f"the header's {key} is {value!r}, not one number")
+    if type(value) not in (int, float) or not value > 0:
+        raise ModelError(f"the header's {key} is {value!r}, not one positive number")
     return value
 
 
