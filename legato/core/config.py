@@ -1,4 +1,4 @@
-"""Every setting, once: its flag, its default, its help. The CLI, `LEGATO_*` and `LLM(**kwargs)` read these tables."""
+"""Every setting, once: flag, default, help. The CLI, `LEGATO_*` and `LLM(**kwargs)` read these tables."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ STATIC_ROUND = 4  # requests in a round, as in the teaching server
 def flag(default: Any, help: str, **extra: Any) -> Any:
     """A dataclass field that is also a flag: `max_num_seqs` is --max-num-seqs and LEGATO_MAX_NUM_SEQS.
 
-    extra: choices, aliases (further spellings of the flag), is_list, is_secret, type (when the default is None).
+    extra: choices, least, aliases (more spellings), is_list, is_secret, type (if the default is None).
     """
     return field(default=default, metadata={"help": help, **extra})
 
@@ -25,34 +25,53 @@ class EngineConfig:
         "a catalog name, a directory in Hugging Face layout, a .gguf file, or a hub name",
         aliases=("--model-path", "-m"),
     )
-    served_model_name: tuple[str, ...] = flag((), "names that clients may use; the first one is shown", is_list=True)
-    tokenizer: str | None = flag(None, "a directory or tokenizer.json to use instead of the model's own", type=str)
+    served_model_name: tuple[str, ...] = flag(
+        (), "names that clients may use; the first one is shown", is_list=True
+    )
+    tokenizer: str | None = flag(
+        None, "a directory or tokenizer.json to use instead of the model's own", type=str
+    )
     revision: str | None = flag(None, "branch, tag or commit of a hub model", type=str)
-    chat_template: str | None = flag(None, "a file with a Jinja chat template, instead of the model's own", type=str)
+    chat_template: str | None = flag(
+        None, "a file with a Jinja chat template, instead of the model's own", type=str
+    )
     trust_remote_code: bool = flag(False, "refused: legato never runs code that comes with a model")
     backend: str = flag("reference", "what computes the model", choices=("reference",))
     max_model_len: int | None = flag(
-        None, "context length; by default the model's own", type=int, aliases=("--context-length", "-c")
+        None,
+        "context length; by default the model's own",
+        type=int,
+        least=1,
+        aliases=("--context-length", "-c"),
     )
     max_num_seqs: int | None = flag(
         None,
         f"requests that run at once; by default 64, or {STATIC_ROUND} with --batching static",
         type=int,
+        least=1,
         aliases=("--max-running-requests", "-np"),
     )
-    max_num_batched_tokens: int = flag(512, "tokens that one step computes at most", aliases=("--chunked-prefill-size",))
+    max_num_batched_tokens: int = flag(
+        512, "tokens that one step computes at most", least=1, aliases=("--chunked-prefill-size",)
+    )
     long_prefill_token_threshold: int | None = flag(
-        None, "tokens of one prompt in a step while others wait; by default half the step's", type=int
+        None,
+        "tokens of one prompt in a step while others wait; by default half the step's",
+        type=int,
+        least=1,
     )
     batching: str = flag("continuous", "who may join the running batch, and when", choices=BATCHING_POLICIES)
     overlap: bool = flag(True, "plan the next step while this one computes")
-    block_size: int = flag(16, "tokens in a page of the K/V store", aliases=("--page-size",))
+    block_size: int = flag(16, "tokens in a page of the K/V store", least=1, aliases=("--page-size",))
     enable_prefix_caching: bool = flag(True, "keep the K/V of finished prompts for those that begin alike")
     kv_cache_memory_bytes: int | None = flag(
-        None, "size of the K/V store; by default 1 GiB or a quarter of the usable memory, whichever is less", type=int
+        None,
+        "size of the K/V store; by default 1 GiB or a quarter of the usable memory, whichever is less",
+        type=int,
+        least=1,
     )
-    num_pages: int | None = flag(None, "size of the K/V store in pages, instead of bytes", type=int)
-    max_num_queued_reqs: int = flag(2048, "requests that may wait; the next one gets 429")
+    num_pages: int | None = flag(None, "size of the K/V store in pages, instead of bytes", type=int, least=1)
+    max_num_queued_reqs: int = flag(2048, "requests that may wait; the next one gets 429", least=1)
     generation_config: str = flag(
         "auto", "sampling defaults: the model's own, or none (the API's)", choices=("auto", "none")
     )
@@ -65,7 +84,9 @@ class ServerConfig:
 
     host: str = flag("127.0.0.1", "address to listen on")
     port: int = flag(8000, "port to listen on")
-    api_key: tuple[str, ...] = flag((), "keys that clients must send as bearer tokens", is_list=True, is_secret=True)
+    api_key: tuple[str, ...] = flag(
+        (), "keys that clients must send as bearer tokens", is_list=True, is_secret=True
+    )
     root_path: str = flag("", "path prefix that a proxy in front has taken off")
     vllm_url: str | None = flag(None, "OpenAI server of vLLM that answers /generate_vllm", type=str)
     log_level: str = flag("info", "how much is logged", choices=("debug", "info", "warning", "error"))

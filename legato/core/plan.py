@@ -1,6 +1,6 @@
 """The contract between scheduler and executor: one step's work, and what it gave."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from legato.core.sampling_params import SamplingParams
 
@@ -45,7 +45,7 @@ class ScheduledChunk:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """What one step computes: chunks of different requests, decodes first unless the policy says otherwise."""
+    """What one step computes: a chunk each of different requests, in the order of the policy."""
 
     step: int
     chunks: tuple[ScheduledChunk, ...]
@@ -57,7 +57,11 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What a step sampled: request id -> token id, for the chunks that sample."""
+    """What a step sampled: request id -> token id, for the chunks that sample.
+
+    errors  request id -> why no token could be sampled; the request ends, its neighbours do not notice
+    """
 
     step: int
     token_ids: dict[str, int]
+    errors: dict[str, str] = field(default_factory=dict)

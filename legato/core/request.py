@@ -39,7 +39,7 @@ class Request:
     priority: int = 0  # lower runs earlier
     arrival: int = 0  # rank of arrival; breaks ties of priority
     cache_salt: str = ""
-    eos_ids: frozenset[int] = frozenset()  # ids that end this request, stop_token_ids included
+    ending_ids: frozenset[int] = frozenset()  # end-of-sequence and stop token ids that end this request
 
     cached_len: int = 0
     device_len: int = 0
@@ -48,7 +48,7 @@ class Request:
     finish_reason: FinishReason | None = None
     hit_len: int = 0  # prompt tokens that the prefix cache gave when first admitted
     num_preemptions: int = 0
-    last_step: int = -1  # number of the last step that computed for it
+    last_turn: int = -1  # rank of its last turn among all that the scheduler has given
     pages_written: int = field(default=0, repr=False)  # pages that the executor's table knows already
 
     @property
@@ -111,7 +111,9 @@ class Request:
         """Record the value of a sampled token, once it has arrived from the device."""
         self.token_ids.append(token_id)
         if len(self.token_ids) > self.max_device_len:
-            raise LedgerError(f"{self.request_id}: {len(self.token_ids)} tokens, room for {self.max_device_len}")
+            raise LedgerError(
+                f"{self.request_id}: {len(self.token_ids)} tokens, room for {self.max_device_len}"
+            )
 
     def preempt(self) -> None:
         """Go back to waiting: the tokens stay, their K/V will be computed again."""

@@ -62,7 +62,8 @@ class SamplingParams:
             _check_whole("max_tokens", self.max_tokens, 1)
             if self.min_tokens > self.max_tokens:
                 raise RequestError(
-                    f"min_tokens is {self.min_tokens}, above max_tokens = {self.max_tokens}", param="min_tokens"
+                    f"min_tokens is {self.min_tokens}, above max_tokens = {self.max_tokens}",
+                    param="min_tokens",
                 )
         if self.seed is not None and not -(2**63) <= self.seed < 2**64:
             raise RequestError("seed must fit in 64 bits", param="seed")
@@ -81,7 +82,9 @@ def _check_range(
 ) -> None:
     if not math.isfinite(value) or not (low < value if open_low else low <= value) or value > high:
         opening = "(" if open_low else "["
-        raise RequestError(f"{name} must lie in {opening}{low:g}, {high:g}], not {value}", param=param or name)
+        raise RequestError(
+            f"{name} must lie in {opening}{low:g}, {high:g}], not {value}", param=param or name
+        )
 
 
 def _check_whole(name: str, value: int, low: int) -> None:

@@ -6,7 +6,7 @@ from legato.core.config import EngineConfig
 from legato.core.sampling_params import FinishReason, SamplingParams
 
 
-class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True, array_like=False):
+class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Base of all messages; the tag is the class name."""
 
 
@@ -81,16 +81,16 @@ class Accepted(Message, frozen=True):
 
 
 class Rejected(Message, frozen=True):
-    """Never queued.
+    """Never queued, by a fault of the request or because the queue is full.
 
-    code     context_length_exceeded, kv_pool_exceeded, invalid_token_id or queue_full
-    numbers  what the message speaks of, e.g. prompt_len and limit
+    code   context_length_exceeded, kv_pool_exceeded, invalid_token_id, duplicate_request_id or queue_full
+    param  the field at fault, if one is
     """
 
     request_id: str
     code: str
     message: str
-    numbers: dict[str, int] = {}
+    param: str | None = None
 
 
 class TokenOutput(Message, frozen=True):

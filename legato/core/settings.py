@@ -1,0 +1,76 @@
+"""Settings from where a user gives them: arguments, then LEGATO_* variables, then defaults."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, Generic, TypeVar
+
+from legato.core.errors import ConfigError
+
+Settings = TypeVar("Settings")
+
+TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+FALSE_WORDS = frozenset({"0", "false", "no", "off", ""})
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved(Generic[Settings]):
+    """Settings and where each came from: "argument", "LEGATO_NAME" or "default"."""
+
+    value: Settings
+    sources: Mapping[str, str]
+
+
+def resolve_settings(
+    kind: type[Settings], given: Mapping[str, Any], environ: Mapping[str, str] | None = None
+) -> Resolved[Settings]:
+    """Fill a settings class from `core/config.py`. Raises ConfigError naming what does not fit."""
+    environ = os.environ if environ is None else environ
+    table = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]
+    for name in given:
+        if name not in table:
+            near = get_close_matches(name, table, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"there is no setting {name!r}{hint}")
+    values, sources = {}, {}
+    for name, each in table.items():
+        variable = f"LEGATO_{name.upper()}"
+        if name in given:
+            values[name], sources[name] = _checked(name, given[name], each), "argument"
+        elif variable in environ:
+            value = parse_setting(variable, environ[variable], each)
+            values[name], sources[name] = _checked(variable, value, each), variable
+        else:
+            values[name], sources[name] = each.default, "default"
+    return Resolved(kind(**values), sources)
+
+
+def parse_setting(name: str, text: str, each: Any) -> Any:
+    """The value that a text gives the dataclass field `each`; `name` is what the user wrote."""
+    if each.metadata.get("is_list"):
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    kind = each.metadata.get("type", type(each.default))
+    if kind is bool:
+        if text.lower() not in TRUE_WORDS | FALSE_WORDS:
+            raise ConfigError(f"{name}={text!r}: say 1 or 0")
+        return text.lower() in TRUE_WORDS
+    try:
+        return kind(text)
+    except ValueError:
+        raise ConfigError(f"{name}={text!r}: expected {kind.__name__}") from None
+
+
+def _checked(name: str, value: Any, each: Any) -> Any:
+    choices = each.metadata.get("choices")
+    if choices and value not in choices:
+        raise ConfigError(f"{name}={value!r}: choose one of {', '.join(choices)}")
+    least = each.metadata.get("least")
+    if least is not None and value is not None and value < least:
+        raise ConfigError(f"{name}={value}: must be at least {least}")
+    if each.metadata.get("is_list"):
+        return (value,) if isinstance(value, str) else tuple(value)
+    expected = each.metadata.get("type", type(each.default))
+    if value is not None and not isinstance(value, expected):
+        raise ConfigError(f"{name}={value!r}: expected {expected.__name__}")
+    return value

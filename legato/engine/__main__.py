@@ -1,0 +1,74 @@
+"""Entry of the engine process: handshake, load the model, run the loop. Started by `ipc/supervisor.py`."""
+
+import argparse
+import logging
+import signal
+import socket
+import sys
+import time
+
+from legato.core.errors import LegatoError
+from legato.engine.loop import run
+from legato.ipc.channel import Channel, ChannelClosedError, engine_end
+from legato.ipc.messages import Progress, Ready, Shutdown, Start, StartFailed, ToEngine
+
+logger = logging.getLogger("legato.engine")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m legato.engine", description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="socket to the API process, inherited")
+    parser.add_argument("--log-level", default="INFO")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=arguments.log_level, format="%(asctime)s %(levelname)s engine: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the API process, which then tells us
+    channel = engine_end(socket.socket(fileno=arguments.fd))
+    try:
+        reason = serve(channel)
+    except ChannelClosedError:
+        reason = "the API process is gone"
+    logger.info("end: %s", reason)
+    return 0
+
+
+def serve(channel: Channel[ToEngine]) -> str:
+    """Load what the first message asks for and serve it; returns the reason for the end."""
+    started = time.perf_counter()
+    start = channel.receive(block=True)[0]
+    if isinstance(start, Shutdown):
+        return "shutdown asked for"
+    if not isinstance(start, Start):
+        raise TypeError(f"the first message must be Start, not {type(start).__name__}")
+
+    def report(stage: str, detail: str, seconds: float) -> None:
+        channel.send([Progress(stage=stage, detail=detail, seconds=seconds)])
+
+    try:
+        from legato.engine.assembly import load_engine  # here, so that the imports count as a stage
+
+        report("imports", "numpy and the engine", time.perf_counter() - started)
+        engine = load_engine(start.config, report)
+    except (LegatoError, OSError) as error:
+        channel.send([StartFailed(error=str(error))])
+        return f"start failed: {error}"
+    channel.send(
+        [
+            Ready(
+                max_model_len=engine.max_model_len,
+                vocab_size=engine.core.limits.vocab_size,
+                eos_ids=sorted(engine.core.eos_ids),
+                num_pages=engine.cache.num_pages,
+                page_size=engine.cache.page_size,
+                numeric_mode=engine.numeric_mode,
+            ),
+            engine.core.stats(),
+        ]
+    )
+    try:
+        return run(engine.core, channel)
+    finally:
+        engine.core.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

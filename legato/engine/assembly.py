@@ -1,0 +1,145 @@
+"""From a model and a config to a core that waits for work, stage by stage."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from legato.backends.backend import KVLayout, choose_backend
+from legato.core.config import STATIC_ROUND, CacheConfig, EngineConfig, SchedulerConfig
+from legato.core.errors import ConfigError
+from legato.core.request_limits import RequestLimits
+from legato.engine.core import Core, CoreParts
+from legato.executor.executor import Executor, InlineExecutor, ThreadExecutor
+from legato.executor.forward_batch import BatchBuilder
+from legato.executor.model_runner import ModelRunner
+from legato.executor.request_table import RequestTable
+from legato.kvcache.manager import KVCacheManager
+from legato.modelfiles.model_config import ModelConfig, read_model_config
+from legato.models.registry import build_program
+from legato.scheduler.policy import make_policy
+from legato.scheduler.scheduler import Scheduler
+from legato.weights.loader import Weights, load_weights
+
+Report = Callable[[str, str, float], None]  # stage, detail, seconds
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A core and what its clients must know of it."""
+
+    core: Core
+    max_model_len: int
+    cache: CacheConfig
+    numeric_mode: str
+
+
+class StageClock:
+    """Reports each stage of the start with the seconds that it took."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._since = time.perf_counter()
+
+    def done(self, stage: str, detail: str) -> None:
+        now = time.perf_counter()
+        self._report(stage, detail, now - self._since)
+        self._since = now
+
+
+def load_engine(config: EngineConfig, report: Report) -> Engine:
+    """Load the model at the local path `config.model`. Raises ModelError or ConfigError."""
+    stages = StageClock(report)
+    path = Path(config.model)
+    model = read_model_config(path)
+    stages.done("config", f"{model.architecture}, {model.num_layers} layers, context {model.max_position}")
+    weights = load_weights(path, model)
+    num_bytes = sum(array.nbytes for array in weights.values())
+    stages.done("weights", f"{len(weights)} arrays, {num_bytes / 2**20:.0f} MiB")
+    return assemble(config, model, weights, stages)
+
+
+def assemble(config: EngineConfig, model: ModelConfig, weights: Weights, stages: StageClock) -> Engine:
+    """Build a core around a model whose weights are in memory."""
+    max_model_len = resolve_max_model_len(config, model)
+    scheduling = resolve_scheduling(config, max_model_len)
+    cache = resolve_cache(config, model, max_model_len)
+    layout = KVLayout(
+        num_layers=model.num_layers,
+        num_pages=cache.num_pages,
+        page_size=cache.page_size,
+        num_kv_heads=model.num_kv_heads,
+        head_dim=model.head_dim,
+    )
+    program = choose_backend(config.backend).compile(build_program(model), weights, layout)
+    pool_len = cache.num_pages * cache.page_size
+    stages.done("pool", f"{cache.num_pages} pages of {cache.page_size}, {pool_len} tokens")
+    builder = BatchBuilder(scheduling.max_num_seqs, -(-max_model_len // cache.page_size))
+    runner = ModelRunner(program, scheduling.max_num_seqs, max_model_len)
+    runner.warm()
+    stages.done("warm", "one token computed")
+    executor: Executor = (ThreadExecutor if config.overlap else InlineExecutor)(builder, runner)
+    core = Core(
+        CoreParts(
+            scheduler=Scheduler(
+                scheduling,
+                make_policy(config.batching, time.monotonic),
+                KVCacheManager(cache),
+                RequestTable(scheduling.max_num_seqs),
+            ),
+            executor=executor,
+            limits=RequestLimits(max_model_len=max_model_len, pool_len=pool_len, vocab_size=model.vocab_size),
+            eos_ids=model.eos_ids,
+            lookahead=1 if config.overlap else 0,
+        )
+    )
+    return Engine(core, max_model_len, cache, numeric_mode=f"{config.backend}-float32")
+
+
+def resolve_max_model_len(config: EngineConfig, model: ModelConfig) -> int:
+    wanted = config.max_model_len or model.max_position
+    if not 0 < wanted <= model.max_position:
+        raise ConfigError(
+            f"--max-model-len {wanted}: the model was made for 1 to {model.max_position} tokens"
+        )
+    return wanted
+
+
+def resolve_scheduling(config: EngineConfig, max_model_len: int) -> SchedulerConfig:
+    return SchedulerConfig(
+        max_num_seqs=config.max_num_seqs or (STATIC_ROUND if config.batching == "static" else 64),
+        max_step_tokens=config.max_num_batched_tokens,
+        long_prefill_tokens=config.long_prefill_token_threshold or max(1, config.max_num_batched_tokens // 2),
+        max_model_len=max_model_len,
+        max_queued=config.max_num_queued_reqs,
+    )
+
+
+def resolve_cache(config: EngineConfig, model: ModelConfig, max_model_len: int) -> CacheConfig:
+    """Size the K/V pool: as told, else the smaller of 1 GiB and a quarter of the usable memory."""
+    token_bytes = 2 * model.num_layers * model.num_kv_heads * model.head_dim * 4  # K and V, float32
+    pool_bytes = config.kv_cache_memory_bytes or min(GIB, usable_memory_bytes() // 4)
+    num_pages = config.num_pages or pool_bytes // (token_bytes * config.block_size)
+    if num_pages < 1:
+        raise ConfigError(
+            f"a K/V pool of {pool_bytes} bytes holds no page: one takes {token_bytes * config.block_size};"
+            " raise --kv-cache-memory-bytes or lower --block-size"
+        )
+    return CacheConfig(
+        num_pages=num_pages, page_size=config.block_size, enable_prefix_caching=config.enable_prefix_caching
+    )
+
+
+def usable_memory_bytes() -> int:
+    """Memory that this process may use: the machine's, or its control group's when that is less."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(name).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            limits.append(int(text))
+    return min(limits)

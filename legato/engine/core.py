@@ -1,0 +1,138 @@
+"""Our engine core: plan, execute, update; with overlap, step N+1 is planned while step N computes."""
+
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from legato.core.errors import RequestError
+from legato.core.plan import StepOutput
+from legato.core.request import Request
+from legato.core.request_limits import RequestLimits
+from legato.engine.intake import open_request
+from legato.executor.executor import Executor
+from legato.ipc.messages import (
+    Accepted,
+    AddRequest,
+    EngineStats,
+    Failed,
+    Rejected,
+    RequestStats,
+    TokenOutput,
+)
+from legato.scheduler.scheduler import Broken, NewToken, Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class CoreParts:
+    """What a core is made of; `engine/assembly.py` builds them from a model and a config."""
+
+    scheduler: Scheduler
+    executor: Executor
+    limits: RequestLimits
+    eos_ids: frozenset[int]
+    lookahead: int  # steps that may be in flight while the next is planned: 1 with overlap, else 0
+
+
+class Core:
+    """Requests in, tokens out, a step at a time."""
+
+    def __init__(self, parts: CoreParts) -> None:
+        self.limits = parts.limits
+        self.eos_ids = parts.eos_ids
+        self._scheduler = parts.scheduler
+        self._executor = parts.executor
+        self._lookahead = parts.lookahead
+        self._in_flight: deque[Future[StepOutput]] = deque()
+        self._num_steps = 0
+
+    @property
+    def has_work(self) -> bool:
+        return self._scheduler.has_requests or bool(self._in_flight)
+
+    def add(self, message: AddRequest) -> Accepted | Rejected:
+        """Queue a request, or say why not."""
+        num_waiting, max_queued = len(self._scheduler.waiting), self._scheduler.config.max_queued
+        if message.request_id in self._scheduler:
+            return _reject(message, "duplicate_request_id", "a request with this id is still running")
+        if num_waiting >= max_queued:
+            return _reject(
+                message, "queue_full", f"{num_waiting} requests wait already, the limit is {max_queued}"
+            )
+        try:
+            self._scheduler.add(open_request(message, self.limits, self.eos_ids))
+        except RequestError as error:
+            return _reject(message, error.code or "invalid_request", str(error), error.param)
+        return Accepted(request_id=message.request_id)
+
+    def abort(self, request_id: str) -> None:
+        self._scheduler.abort(request_id)
+
+    def step(self) -> list[TokenOutput | Failed]:
+        """Launch the next step and take in the oldest one that has to be waited for."""
+        plan = self._scheduler.plan()
+        if plan.chunks:
+            self._in_flight.append(self._executor.launch(plan))
+            self._scheduler.launched(plan)
+            self._num_steps += 1
+        if self._in_flight and (len(self._in_flight) > self._lookahead or not plan.chunks):
+            output = self._in_flight.popleft().result()
+            return [_message(event) for event in self._scheduler.update(output)]
+        return []
+
+    def stats(self, query_id: str = "") -> EngineStats:
+        """Gauges and counters; the ledger of each request only when asked by a query."""
+        scheduler = self._scheduler
+        usage = scheduler.kv.usage()
+        return EngineStats(
+            query_id=query_id,
+            step=self._num_steps,
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            pages_held=usage.held,
+            pages_cached=usage.cached,
+            pages_free=usage.free,
+            prefix_queries=scheduler.kv.prefix_queries,
+            prefix_hits=scheduler.kv.prefix_hits,
+            preemptions=scheduler.num_preemptions,
+            rounds=scheduler.policy.num_rounds,
+            requests=[self._request_stats(request) for request in scheduler.requests] if query_id else [],
+        )
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError when pages, rows or requests do not add up."""
+        self._scheduler.check_integrity()
+
+    def close(self) -> None:
+        self._executor.close()
+
+    def _request_stats(self, request: Request) -> RequestStats:
+        return RequestStats(
+            request_id=request.request_id,
+            state=request.state,
+            row=request.row,
+            prompt_len=request.prompt_len,
+            cached_len=request.cached_len,
+            device_len=request.device_len,
+            max_device_len=request.max_device_len,
+            extend_len=request.extend_len,
+            remain_len=request.remain_len,
+            pages=list(self._scheduler.kv.pages(request.request_id)) if request.is_admitted else [],
+            num_preemptions=request.num_preemptions,
+        )
+
+
+def _message(event: NewToken | Broken) -> TokenOutput | Failed:
+    request = event.request
+    if isinstance(event, Broken):
+        return Failed(request_id=request.request_id, error=event.error)
+    return TokenOutput(
+        request_id=request.request_id,
+        index=event.index,
+        token_ids=[event.token_id],
+        finish_reason=request.finish_reason,
+        cached_len=request.hit_len,
+    )
+
+
+def _reject(message: AddRequest, code: str, reason: str, param: str | None = None) -> Rejected:
+    return Rejected(request_id=message.request_id, code=code, message=reason, param=param)

@@ -1,0 +1,88 @@
+"""An EngineClient without a process: the core runs in a thread. For tests and debuggers."""
+
+import threading
+from collections.abc import Iterable, Sequence
+from queue import Empty, SimpleQueue
+
+from legato.engine.assembly import Engine
+from legato.engine.loop import handle
+from legato.ipc.client import EngineStage, EngineStatus
+from legato.ipc.messages import AddRequest, EngineStats, Ready, ToEngine
+from legato.ipc.reply_router import Reply, ReplyRouter, Sink, StatsSink
+
+
+class InprocClient:
+    """Drives an Engine like the loop of the engine process, with queues in place of sockets."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._core = engine.core
+        self.ready: Ready | None = Ready(
+            max_model_len=engine.max_model_len,
+            vocab_size=engine.core.limits.vocab_size,
+            eos_ids=sorted(engine.core.eos_ids),
+            num_pages=engine.cache.num_pages,
+            page_size=engine.cache.page_size,
+            numeric_mode=engine.numeric_mode,
+        )
+        self.status = EngineStatus(EngineStage.READY, "waiting for work")
+        self._router = ReplyRouter()
+        self._inbox: SimpleQueue[Sequence[ToEngine] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="inproc-engine", daemon=True)
+
+    @property
+    def latest_stats(self) -> EngineStats:
+        return self._router.latest_stats
+
+    def start(self) -> None:
+        if not self._thread.is_alive() and self.status.stage is EngineStage.READY:
+            self._thread.start()
+
+    def wait_ready(self, timeout_s: float) -> Ready:
+        assert self.ready is not None
+        return self.ready
+
+    def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:
+        self._router.expect(requests, sink)
+        self._inbox.put(requests)
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        if aborts := self._router.forget(request_ids):
+            self._inbox.put(aborts)
+
+    def query_stats(self, sink: StatsSink) -> None:
+        self._inbox.put([self._router.expect_stats(sink)])
+
+    def close(self) -> None:
+        if self.status.stage is EngineStage.CLOSED:
+            return
+        self.status = EngineStatus(EngineStage.CLOSED, "closed")
+        self._inbox.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+        self._core.close()
+
+    def _run(self) -> None:
+        while (messages := self._receive()) is not None:
+            replies: list[Reply | EngineStats] = [
+                reply for message in messages for reply in handle(self._core, message)
+            ]
+            if self._core.has_work:
+                replies += self._core.step()
+            else:
+                self._core.check_integrity()
+            for reply in [*replies, self._core.stats()]:
+                self._router.route(reply)
+
+    def _receive(self) -> list[ToEngine] | None:
+        """Everything that has arrived, or None when told to end; sleeps only when there is no work."""
+        received: list[ToEngine] = []
+        is_blocking = not self._core.has_work
+        while True:
+            try:
+                messages = self._inbox.get(block=is_blocking)
+            except Empty:
+                return received
+            if messages is None:
+                return None
+            received += messages
+            is_blocking = False

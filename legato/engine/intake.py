@@ -1,0 +1,24 @@
+"""AddRequest becomes a Request, or the reason why not."""
+
+from collections.abc import Iterable
+
+from legato.core.request import Request
+from legato.core.request_limits import RequestLimits
+from legato.ipc.messages import AddRequest
+
+
+def open_request(message: AddRequest, limits: RequestLimits, eos_ids: Iterable[int]) -> Request:
+    """Open the ledger of a new request. Raises RequestError when it can never be served."""
+    params = message.params
+    ending_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(eos_ids))
+    return Request(
+        request_id=message.request_id,
+        token_ids=list(message.token_ids),
+        prompt_len=len(message.token_ids),
+        max_device_len=limits.max_device_len(message.token_ids, params),
+        params=params,
+        seed=message.seed,
+        priority=message.priority,
+        cache_salt=message.cache_salt,
+        ending_ids=ending_ids,
+    )

@@ -1,0 +1,72 @@
+"""The engine's loop: messages in, core.step(), messages out. An idle engine sleeps on its socket."""
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from legato.ipc.channel import Channel, ChannelClosedError
+from legato.ipc.messages import (
+    Abort,
+    Accepted,
+    AddRequest,
+    EngineStats,
+    Failed,
+    FromEngine,
+    Rejected,
+    Shutdown,
+    StatsQuery,
+    ToEngine,
+    TokenOutput,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class EngineCore(Protocol):
+    """What the loop drives."""
+
+    @property
+    def has_work(self) -> bool: ...
+
+    def add(self, message: AddRequest) -> Accepted | Rejected: ...
+
+    def abort(self, request_id: str) -> None: ...
+
+    def step(self) -> Sequence[TokenOutput | Failed]: ...
+
+    def stats(self, query_id: str = "") -> EngineStats: ...
+
+    def check_integrity(self) -> None: ...
+
+
+def run(core: EngineCore, channel: Channel[ToEngine]) -> str:
+    """Serve until told to end, or until the API process is gone; returns the reason for the end."""
+    try:
+        while True:
+            if not core.has_work:
+                core.check_integrity()
+            outgoing: list[FromEngine] = []
+            for message in channel.receive(block=not core.has_work):
+                if isinstance(message, Shutdown):
+                    return "shutdown asked for"
+                outgoing += handle(core, message)
+            if outgoing:  # before the step, which may take long
+                channel.send(outgoing)
+            if core.has_work:
+                channel.send([*core.step(), core.stats()])
+    except ChannelClosedError:
+        return "the API process is gone"
+
+
+def handle(core: EngineCore, message: ToEngine) -> list[Accepted | Rejected | EngineStats]:
+    """Let the core act on one message; what it answers at once."""
+    match message:
+        case AddRequest():
+            return [core.add(message)]
+        case Abort():
+            core.abort(message.request_id)
+            return [core.stats()]
+        case StatsQuery():
+            return [core.stats(message.query_id)]
+        case _:
+            raise ValueError(f"{type(message).__name__} has no place in a running engine")

@@ -1,0 +1,1 @@
+"""A StepPlan becomes sampled tokens."""

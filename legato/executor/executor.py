@@ -1,0 +1,47 @@
+"""Executors take plans and promise outputs, in the calling thread or in one of their own."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+from legato.core.plan import StepOutput, StepPlan
+from legato.executor.forward_batch import BatchBuilder
+from legato.executor.model_runner import ModelRunner
+
+
+class Executor(Protocol):
+    """Launches steps; they compute in the order of their launch."""
+
+    def launch(self, plan: StepPlan) -> "Future[StepOutput]": ...
+
+    def close(self) -> None: ...
+
+
+class InlineExecutor:
+    """Computes in the calling thread: launch() returns when the step is done."""
+
+    def __init__(self, builder: BatchBuilder, runner: ModelRunner) -> None:
+        self._builder = builder
+        self._runner = runner
+
+    def launch(self, plan: StepPlan) -> "Future[StepOutput]":
+        future: Future[StepOutput] = Future()
+        future.set_result(self._runner.run(self._builder.build(plan)))
+        return future
+
+    def close(self) -> None:
+        """Nothing runs between two calls."""
+
+
+class ThreadExecutor:
+    """Computes in a thread of its own: inputs are prepared here while the step before still runs there."""
+
+    def __init__(self, builder: BatchBuilder, runner: ModelRunner) -> None:
+        self._builder = builder
+        self._runner = runner
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forward")
+
+    def launch(self, plan: StepPlan) -> "Future[StepOutput]":
+        return self._thread.submit(self._runner.run, self._builder.build(plan))
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,74 @@
+"""What one rank owns: the compiled program, the token pool and the sampler's state of each row."""
+
+import numpy as np
+
+from legato.backends.backend import CompiledProgram, ForwardInputs
+from legato.core.errors import NonFiniteLogitsError
+from legato.core.plan import RowStart, StepOutput
+from legato.executor.forward_batch import ForwardBatch, Sample
+from legato.sampling.sampler import sample
+
+
+class ModelRunner:
+    """Runs batches in the order in which they come; that order alone makes pages and rows safe to reuse.
+
+    Tokens pass from one step to the next through the token pool, [num_rows, max_model_len] int32: the next
+    step may be planned, and queued here, before the value of its first token is known to anyone.
+    """
+
+    def __init__(self, program: CompiledProgram, num_rows: int, max_model_len: int) -> None:
+        self._program = program
+        self._token_pool = np.zeros((num_rows, max_model_len), dtype=np.int32)
+        self._rows: list[RowStart | None] = [None] * num_rows
+
+    def run(self, batch: ForwardBatch) -> StepOutput:
+        for row, start in batch.row_starts:
+            self._rows[row] = start
+            self._token_pool[row, : len(start.token_ids)] = start.token_ids
+        logits = self._program.forward(
+            ForwardInputs(
+                token_ids=self._token_pool[batch.token_rows, batch.positions],
+                positions=batch.positions,
+                query_starts=batch.query_starts,
+                kv_lens=batch.kv_lens,
+                page_table=batch.page_table,
+                sample_rows=batch.sample_rows,
+            )
+        )
+        output = StepOutput(batch.step, {})
+        for place, row_logits in zip(batch.samples, logits, strict=True):
+            try:
+                output.token_ids[place.request_id] = self._sample(place, row_logits)
+            except NonFiniteLogitsError as error:
+                output.errors[place.request_id] = str(error)
+        return output
+
+    def warm(self) -> None:
+        """Compute one token for nobody, so that the first request finds every buffer touched."""
+        zero, one = np.zeros(1, dtype=np.int32), np.ones(1, dtype=np.int32)
+        self._program.forward(
+            ForwardInputs(
+                token_ids=zero,
+                positions=zero,
+                query_starts=np.array([0, 1], dtype=np.int32),
+                kv_lens=one,
+                page_table=np.zeros((1, 1), dtype=np.int32),
+                sample_rows=zero,
+            )
+        )
+
+    def _sample(self, place: Sample, logits: np.ndarray) -> int:
+        start = self._rows[place.row]
+        assert start is not None
+        known = self._token_pool[place.row, : place.position]
+        token_id = sample(
+            logits,
+            params=start.params,
+            seed=start.seed,
+            position=place.position,
+            prompt_ids=known[: start.prompt_len],
+            output_ids=known[start.prompt_len :],
+            ending_ids=start.ending_ids,
+        )
+        self._token_pool[place.row, place.position] = token_id
+        return token_id

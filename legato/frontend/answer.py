@@ -1,0 +1,60 @@
+"""One request's answer as it grows: tokens in, text out."""
+
+from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.frontend.generator import TextDelta, Usage
+from legato.ipc.messages import TokenOutput
+from legato.tokenization.detokenizer import Detokenizer
+from legato.tokenization.tokenizer import Tokenizer
+
+
+class Answer:
+    """Turns the engine's tokens into deltas, and sees stop texts, which the engine knows nothing of.
+
+    Without a tokenizer the deltas carry ids alone.
+    """
+
+    def __init__(
+        self, index: int, prompt_len: int, params: SamplingParams, tokenizer: Tokenizer | None
+    ) -> None:
+        self.is_finished = False
+        self._index = index
+        self._prompt_len = prompt_len
+        self._params = params
+        self._num_tokens = 0
+        self._text = tokenizer and Detokenizer(
+            tokenizer,
+            stop=params.stop,
+            include_stop=params.include_stop_str_in_output,
+            skip_special_tokens=params.skip_special_tokens,
+        )
+
+    def push(self, output: TokenOutput) -> TextDelta:
+        """Take in what a step gave; with a finish_reason the answer is over."""
+        finish_reason, stop_reason = output.finish_reason, self._stop_token(output)
+        text, kept = "", []
+        for place, token_id in enumerate(output.token_ids, start=1):
+            self._num_tokens += 1
+            kept.append(token_id)
+            is_ending = finish_reason is FinishReason.STOP and place == len(output.token_ids)
+            if self._text is None or (is_ending and not self._params.include_stop_str_in_output):
+                continue
+            text += self._text.push(token_id, may_stop=self._num_tokens >= self._params.min_tokens)
+            if self._text.stop_reason is not None:
+                finish_reason, stop_reason = FinishReason.STOP, self._text.stop_reason
+                break
+        if finish_reason is not None:
+            self.is_finished = True
+            text += self._text.finish() if self._text else ""
+        return TextDelta(
+            index=self._index,
+            text=text,
+            token_ids=tuple(kept),
+            usage=Usage(self._prompt_len, self._num_tokens, output.cached_len),
+            finish_reason=finish_reason,
+            stop_reason=stop_reason,
+        )
+
+    def _stop_token(self, output: TokenOutput) -> int | None:
+        if output.finish_reason is FinishReason.STOP and output.token_ids[-1] in self._params.stop_token_ids:
+            return output.token_ids[-1]
+        return None

@@ -1,0 +1,85 @@
+"""The answers to one call: what the client's reader thread hands over, in the event loop that asked."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+from legato.core.errors import EngineDiedError, NotReadyError, OverloadedError, RequestError
+from legato.frontend.answer import Answer
+from legato.frontend.generator import TextDelta
+from legato.ipc.client import EngineClient
+from legato.ipc.messages import Accepted, Failed, Rejected, TokenOutput
+from legato.ipc.reply_router import Reply
+
+ACCEPT_TIMEOUT_S = 60.0
+QUEUE_FULL_RETRY_S = 1.0
+
+
+class AnswerStream:
+    """Implements TextStream. Belongs to one event loop; give its `sink` to EngineClient.submit."""
+
+    def __init__(self, client: EngineClient, answers: Mapping[str, Answer]) -> None:
+        self._client = client
+        self._answers = dict(answers)  # request id -> answer, until it is finished
+        self._loop = asyncio.get_running_loop()
+        self._replies: asyncio.Queue[Reply] = asyncio.Queue()
+
+    def sink(self, reply: Reply) -> None:
+        """Called by the client's reader thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._replies.put_nowait, reply)
+        except RuntimeError:  # the loop was closed under us: nobody reads any more
+            self._client.abort([reply.request_id])
+
+    async def accepted(self) -> None:
+        """Wait until every request is queued. Raises RequestError and the like, with nothing left running."""
+        waiting = set(self._answers)
+        try:
+            async with asyncio.timeout(ACCEPT_TIMEOUT_S):
+                while waiting:
+                    reply = await self._replies.get()
+                    if not isinstance(reply, Accepted):
+                        raise _error(reply)
+                    waiting.remove(reply.request_id)
+        except TimeoutError:
+            await self.aclose()
+            raise NotReadyError(
+                f"the engine did not accept the request within {ACCEPT_TIMEOUT_S:.0f} s"
+            ) from None
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def __aiter__(self) -> AsyncIterator[TextDelta]:
+        try:
+            while self._answers:
+                reply = await self._replies.get()
+                if not isinstance(reply, TokenOutput):
+                    raise _error(reply)
+                answer = self._answers.get(reply.request_id)
+                if answer is None:
+                    continue  # tokens computed before the engine heard that a stop text had ended it
+                delta = answer.push(reply)
+                if answer.is_finished:
+                    del self._answers[reply.request_id]
+                    if reply.finish_reason is None:
+                        self._client.abort([reply.request_id])
+                yield delta
+        finally:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Abort what still runs."""
+        self._client.abort(self._answers)
+        self._answers.clear()
+
+
+def _error(reply: Reply) -> Exception:
+    match reply:
+        case Rejected(code="queue_full"):
+            return OverloadedError(reply.message, retry_after_s=QUEUE_FULL_RETRY_S)
+        case Rejected():
+            return RequestError(reply.message, param=reply.param, code=reply.code)
+        case Failed():
+            return EngineDiedError(reply.error)
+        case _:
+            return EngineDiedError(f"an unexpected answer of the engine: {type(reply).__name__}")

@@ -1,0 +1,143 @@
+"""AsyncLLM: text in, text out, over an engine client; tokenizes, submits, detokenizes, aborts on cancel."""
+
+import asyncio
+import random
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from legato.core.errors import RequestError
+from legato.core.request_limits import RequestLimits
+from legato.core.sampling_params import SamplingParams
+from legato.frontend.answer import Answer
+from legato.frontend.answer_stream import AnswerStream
+from legato.frontend.generator import ChatMessage, Prompt
+from legato.ipc.client import EngineClient
+from legato.ipc.messages import AddRequest, Ready
+from legato.tokenization.chat_template import ChatTemplate
+from legato.tokenization.tokenizer import Tokenizer
+
+START_TIMEOUT_S = 120.0
+CHARS_PER_TOKEN = (
+    8  # a text longer than so many characters a token of context is refused before it is tokenized
+)
+LONG_TEXT_CHARS = 4096  # longer texts are tokenized off the event loop
+
+
+class AsyncLLM:
+    """Implements Generator for one model. Holds nothing of an event loop between two calls."""
+
+    def __init__(
+        self,
+        client: EngineClient,
+        tokenizer: Tokenizer | None,
+        chat_template: ChatTemplate | None,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        self.client = client
+        self.tokenizer = tokenizer
+        self._chat_template = chat_template
+        self._seeds = random.Random(secrets.randbits(64) if seed is None else seed)
+
+    async def submit(
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+        cache_salt: str = "",
+        truncate_prompt_tokens: int | None = None,
+        add_special_tokens: bool = True,
+    ) -> AnswerStream:
+        if params.stop and self.tokenizer is None:
+            raise RequestError(
+                "stop texts need a tokenizer, and this model has none; use stop_token_ids", param="stop"
+            )
+        ready = await self.wait_ready()
+        requests = []
+        for prompt in prompts:
+            token_ids = await self._encode(prompt, ready, add_special_tokens=add_special_tokens)
+            if truncate_prompt_tokens is not None:
+                token_ids = token_ids[-truncate_prompt_tokens:]
+            _limits(ready).max_device_len(token_ids, params)  # all are checked before one is queued
+            requests.append(
+                AddRequest(
+                    request_id=secrets.token_hex(12),
+                    token_ids=token_ids,
+                    params=params,
+                    seed=self._seeds.getrandbits(63) if params.seed is None else params.seed,
+                    priority=priority,
+                    cache_salt=cache_salt,
+                )
+            )
+        answers = {
+            request.request_id: Answer(index, len(request.token_ids), params, self.tokenizer)
+            for index, request in enumerate(requests)
+        }
+        stream = AnswerStream(self.client, answers)
+        self.client.submit(requests, stream.sink)
+        await stream.accepted()
+        return stream
+
+    async def chat_prompt(
+        self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True, **template_kwargs: Any
+    ) -> list[int]:
+        if self._chat_template is None:
+            raise RequestError(
+                "this model has no chat template; use /v1/completions, or give one with --chat-template FILE",
+                param="messages",
+            )
+        render = self._chat_template.render
+        text = await asyncio.to_thread(
+            render, messages, add_generation_prompt=add_generation_prompt, **template_kwargs
+        )
+        return await self._encode(text, await self.wait_ready(), add_special_tokens=False)
+
+    async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return await self._encode(text, await self.wait_ready(), add_special_tokens=add_special_tokens)
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        ready = await self.wait_ready()
+        bad = next((token_id for token_id in token_ids if not 0 <= token_id < ready.vocab_size), None)
+        if bad is not None:
+            raise RequestError(
+                f"token id {bad} is not in the vocabulary of {ready.vocab_size}", param="tokens"
+            )
+        return self._need_tokenizer("tokens").decode(list(token_ids), skip_special_tokens=False)
+
+    async def wait_ready(self) -> Ready:
+        """What the engine can take; sleeps while it is loading. Raises NotReadyError."""
+        if self.client.ready is not None:
+            return self.client.ready
+        self.client.start()
+        return await asyncio.to_thread(self.client.wait_ready, START_TIMEOUT_S)
+
+    async def _encode(self, prompt: Prompt, ready: Ready, *, add_special_tokens: bool) -> list[int]:
+        if not isinstance(prompt, str):
+            return list(prompt)
+        tokenizer = self._need_tokenizer("prompt")
+        max_chars = CHARS_PER_TOKEN * ready.max_model_len
+        if len(prompt) > max_chars:
+            raise RequestError(
+                f"the prompt has {len(prompt)} characters; a context of {ready.max_model_len} tokens takes"
+                f" at most {max_chars}",
+                param="prompt",
+                code="context_length_exceeded",
+            )
+        if len(prompt) > LONG_TEXT_CHARS:
+            return await asyncio.to_thread(tokenizer.encode, prompt, add_special_tokens=add_special_tokens)
+        return tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
+
+    def _need_tokenizer(self, param: str) -> Tokenizer:
+        if self.tokenizer is None:
+            raise RequestError("this model has no tokenizer: give token ids instead of text", param=param)
+        return self.tokenizer
+
+
+def _limits(ready: Ready) -> RequestLimits:
+    return RequestLimits(
+        max_model_len=ready.max_model_len,
+        pool_len=ready.num_pages * ready.page_size,
+        vocab_size=ready.vocab_size,
+    )

@@ -1,0 +1,56 @@
+"""From a config to an AsyncLLM whose engine is on its way."""
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from legato.core.config import EngineConfig
+from legato.core.errors import ConfigError
+from legato.frontend.async_llm import AsyncLLM
+from legato.ipc.client import EngineClient, ProcessClient
+from legato.modelfiles.catalog import resolve
+from legato.tokenization.chat_template import load_chat_template
+from legato.tokenization.tokenizer import load_tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A model that is being served, by name.
+
+    default_params  sampling settings that the model brings, for the fields that a request leaves out
+    """
+
+    llm: AsyncLLM
+    names: tuple[str, ...]
+    default_params: Mapping[str, Any]
+
+
+def open_llm(config: EngineConfig, client: EngineClient | None = None) -> OpenedModel:
+    """Find the model's files, downloading them if need be; start the engine; load the tokenizer meanwhile.
+
+    Blocks for the download; not for the engine: AsyncLLM.wait_ready does. Raises ModelError or ConfigError.
+    """
+    if config.trust_remote_code:
+        raise ConfigError("--trust-remote-code is refused: legato never runs code that comes with a model")
+    files = resolve(config.model, revision=config.revision, report=logger.info)
+    if client is None:
+        client = ProcessClient(replace(config, model=str(files.path)))
+    client.start()
+    since = time.perf_counter()
+    tokenizer = load_tokenizer(files.path, _path(config.tokenizer))
+    chat_template = load_chat_template(files.path, _path(config.chat_template))
+    logger.info("start: tokenizer %.2f s (in the parent)", time.perf_counter() - since)
+    return OpenedModel(
+        llm=AsyncLLM(client, tokenizer, chat_template, seed=config.seed),
+        names=config.served_model_name or (files.name,),
+        default_params=files.default_params if config.generation_config == "auto" else {},
+    )
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)

@@ -1,0 +1,95 @@
+"""Messages over a socket pair: length-prefixed msgpack frames, each a list of messages. No pickle."""
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from legato.ipc.messages import FromEngine, Message, ToEngine
+
+Incoming = TypeVar("Incoming")
+
+_LENGTH = struct.Struct("<I")
+_MAX_FRAME_BYTES = 256 * 2**20
+_RECEIVE_BYTES = 1 << 20
+
+
+class ChannelClosedError(Exception):
+    """The process at the other end is gone."""
+
+
+class Channel(Generic[Incoming]):
+    """One end of the boundary. What is sent in one call arrives in one call: requests stay together."""
+
+    def __init__(self, sock: socket.socket, incoming: object) -> None:
+        self._socket = sock
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder: msgspec.msgpack.Decoder[list[Incoming]] = msgspec.msgpack.Decoder(list[incoming])  # type: ignore[valid-type]
+        self._buffer = bytearray()
+        self._send_lock = threading.Lock()
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Send messages as one frame. Raises ChannelClosedError when nobody is there to read."""
+        payload = self._encoder.encode(messages)
+        try:
+            with self._send_lock:
+                self._socket.sendall(_LENGTH.pack(len(payload)) + payload)
+        except OSError as error:
+            raise ChannelClosedError from error
+
+    def receive(self, *, block: bool) -> list[Incoming]:
+        """All messages that have arrived; with `block`, sleep on the socket until there is at least one.
+
+        Raises ChannelClosedError at the end of the stream.
+        """
+        messages: list[Incoming] = []
+        while True:
+            messages += self._take_frames()
+            can_wait = block and not messages
+            if not can_wait and not select.select([self._socket], [], [], 0)[0]:
+                return messages
+            try:
+                data = self._socket.recv(_RECEIVE_BYTES)
+            except OSError as error:
+                raise ChannelClosedError from error
+            if not data:
+                if messages:
+                    return messages  # the end shows again at the next call
+                raise ChannelClosedError
+            self._buffer += data
+
+    def close(self) -> None:
+        """Close both directions; a reader at either end sees the end of the stream."""
+        with contextlib.suppress(OSError):  # the other end may have been first
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _take_frames(self) -> list[Incoming]:
+        messages: list[Incoming] = []
+        start = 0
+        while len(self._buffer) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer, start)
+            if length > _MAX_FRAME_BYTES:
+                raise ChannelClosedError(f"a frame of {length} bytes: not our protocol")
+            end = start + _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            messages += self._decoder.decode(memoryview(self._buffer)[start + _LENGTH.size : end])
+            start = end
+        del self._buffer[:start]
+        return messages
+
+
+def engine_end(sock: socket.socket) -> Channel[ToEngine]:
+    """The engine process's end."""
+    return Channel(sock, ToEngine)
+
+
+def client_end(sock: socket.socket) -> Channel[FromEngine]:
+    """The API process's end."""
+    return Channel(sock, FromEngine)

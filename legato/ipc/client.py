@@ -1,0 +1,270 @@
+"""The API process's side of the boundary: requests out, answers matched by id, never by order."""
+
+import atexit
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from queue import SimpleQueue
+from typing import Protocol
+
+from legato.core.config import EngineConfig
+from legato.core.errors import NotReadyError
+from legato.ipc.channel import ChannelClosedError
+from legato.ipc.messages import (
+    AddRequest,
+    EngineStats,
+    FromEngine,
+    Progress,
+    Ready,
+    Shutdown,
+    Start,
+    StartFailed,
+    ToEngine,
+)
+from legato.ipc.reply_router import ReplyRouter, Sink, StatsSink
+from legato.ipc.supervisor import EngineProcess, RestartBudget, start_engine
+
+logger = logging.getLogger(__name__)
+
+Outbox = SimpleQueue[Sequence[ToEngine] | None]
+
+
+class EngineStage(StrEnum):
+    """Where an engine is in its life, as `/ready` shows it."""
+
+    STOPPED = "stopped"
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    stage: EngineStage
+    detail: str = ""  # the last stage of the start that is done, or why the engine is gone
+
+
+class EngineClient(Protocol):
+    """Whoever hands requests to an engine and answers to those who asked."""
+
+    @property
+    def status(self) -> EngineStatus: ...
+
+    @property
+    def ready(self) -> Ready | None:
+        """What the engine can take, while it waits for work."""
+
+    @property
+    def latest_stats(self) -> EngineStats: ...
+
+    def start(self) -> None:
+        """Start the engine, once; returns at once."""
+
+    def wait_ready(self, timeout_s: float) -> Ready:
+        """Sleep until the engine waits for work. Raises NotReadyError when it will not, or not in time."""
+        ...
+
+    def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:
+        """Hand over requests together; all that is said about them goes to `sink`, from another thread.
+
+        Raises NotReadyError when there is no engine to take them.
+        """
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Nobody waits for these; their sink is not called again. Unknown ids have ended already."""
+
+    def query_stats(self, sink: StatsSink) -> None:
+        """Ask for statistics with the ledger of each request."""
+
+    def close(self) -> None:
+        """End the engine; what still runs fails."""
+
+
+class ProcessClient:
+    """An engine in a process of its own, started again when it dies.
+
+    One thread reads, one writes, neither belongs to an event loop: so the client outlives any loop, and no
+    caller is ever held up by an engine that is busy computing.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        spawn: Callable[[], EngineProcess] = start_engine,
+        budget: RestartBudget | None = None,
+    ) -> None:
+        self._config = config
+        self._spawn = spawn
+        self._budget = budget or RestartBudget(max_restarts=3, window_s=60.0, clock=time.monotonic)
+        self._changed = threading.Condition()  # guards everything below
+        self._status = EngineStatus(EngineStage.STOPPED)
+        self._ready: Ready | None = None
+        self._router = ReplyRouter()
+        self._outbox: Outbox = SimpleQueue()
+        self._process: EngineProcess | None = None
+        self._thread: threading.Thread | None = None
+        self._started_at = 0.0
+
+    @property
+    def status(self) -> EngineStatus:
+        return self._status
+
+    @property
+    def ready(self) -> Ready | None:
+        return self._ready
+
+    @property
+    def latest_stats(self) -> EngineStats:
+        return self._router.latest_stats
+
+    def start(self) -> None:
+        with self._changed:
+            if self._thread is not None or self._is_closed:
+                return
+            self._status = EngineStatus(EngineStage.LOADING)
+            self._thread = threading.Thread(target=self._supervise, name="engine-client", daemon=True)
+            self._thread.start()
+        atexit.register(self.close)
+
+    def wait_ready(self, timeout_s: float) -> Ready:
+        with self._changed:
+            self._changed.wait_for(lambda: self._status.stage is not EngineStage.LOADING, timeout_s)
+            if self._status.stage is EngineStage.READY and self._ready is not None:
+                return self._ready
+            raise self._not_ready()
+
+    def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:
+        with self._changed:
+            if self._status.stage not in (EngineStage.LOADING, EngineStage.READY):
+                raise self._not_ready()
+            self._router.expect(requests, sink)
+            self._outbox.put(requests)
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        with self._changed:
+            if aborts := self._router.forget(request_ids):
+                self._outbox.put(aborts)
+
+    def query_stats(self, sink: StatsSink) -> None:
+        with self._changed:
+            if self._status.stage is not EngineStage.READY:
+                raise self._not_ready()
+            self._outbox.put([self._router.expect_stats(sink)])
+
+    def close(self) -> None:
+        with self._changed:
+            if self._is_closed:
+                return
+            self._set_status(EngineStage.CLOSED, "the server is shutting down")
+            self._outbox.put([Shutdown()])
+            process, thread = self._process, self._thread
+        if process is not None:
+            process.end(grace_s=1.0)
+        if thread is not None:
+            thread.join(timeout=1.0)
+        atexit.unregister(self.close)
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._status.stage is EngineStage.CLOSED
+
+    # What runs in the client's own threads.
+
+    def _supervise(self) -> None:
+        """Start an engine, serve it until it is gone, and start the next one while the budget lasts."""
+        while not self._is_closed:
+            reason, may_restart = self._serve_one()
+            with self._changed:
+                if not self._is_closed:
+                    if may_restart and self._budget.take():
+                        self._set_status(EngineStage.LOADING, f"starting again: {reason}")
+                    else:
+                        self._set_status(EngineStage.FAILED, reason)
+                self._ready = None
+                self._outbox = SimpleQueue()
+            self._router.fail_all(reason)
+            if self._status.stage is EngineStage.FAILED:
+                logger.error("no engine: %s", reason)
+                return
+
+    def _serve_one(self) -> tuple[str, bool]:
+        """Run one engine to its end; the reason for the end, and whether another one may be tried."""
+        self._started_at = time.perf_counter()
+        try:
+            process = self._spawn()
+        except OSError as error:
+            return f"the engine process could not be started: {error}", False
+        with self._changed:
+            self._process = process
+            outbox = self._outbox
+        if self._is_closed:
+            process.end(grace_s=0.0)
+        start = Start(config=self._config)
+        writer = threading.Thread(
+            target=_write, args=(process, start, outbox), name="engine-writer", daemon=True
+        )
+        writer.start()
+        start_error = None
+        try:
+            while True:
+                for message in process.channel.receive(block=True):
+                    if isinstance(message, StartFailed):
+                        start_error = message.error
+                    self._dispatch(message)
+        except ChannelClosedError:
+            outbox.put(None)
+            writer.join()
+            exit_reason = process.wait()
+        if start_error is not None:
+            return start_error, False
+        logger.log(
+            logging.INFO if self._is_closed else logging.ERROR,
+            "engine pid %d has ended: %s",
+            process.pid,
+            exit_reason,
+        )
+        return f"the engine process has ended ({exit_reason})", True
+
+    def _dispatch(self, message: FromEngine) -> None:
+        match message:
+            case Progress():
+                self._status = EngineStatus(EngineStage.LOADING, message.stage)
+                logger.info("start: %s %.2f s (%s)", message.stage, message.seconds, message.detail)
+            case Ready():
+                with self._changed:
+                    self._ready = message
+                    if not self._is_closed:
+                        self._set_status(EngineStage.READY, "waiting for work")
+                seconds = time.perf_counter() - self._started_at
+                logger.info("start: waiting for work, %.2f s after the start of the engine", seconds)
+            case StartFailed():
+                pass  # _serve_one ends with its reason
+            case _:
+                self._router.route(message)
+
+    def _set_status(self, stage: EngineStage, detail: str) -> None:
+        self._status = EngineStatus(stage, detail)
+        self._changed.notify_all()
+
+    def _not_ready(self) -> NotReadyError:
+        status = self._status
+        if status.stage is EngineStage.LOADING:
+            return NotReadyError(
+                f"the engine is still loading ({status.detail or 'starting'}); try again soon"
+            )
+        return NotReadyError(f"the engine is {status.stage}: {status.detail}", retry_after_s=5.0)
+
+
+def _write(process: EngineProcess, start: Start, outbox: Outbox) -> None:
+    messages: Sequence[ToEngine] | None = [start]
+    while messages is not None:
+        try:
+            process.channel.send(messages)
+        except ChannelClosedError:
+            return  # the reader sees it too, and tells everyone who waits
+        messages = outbox.get()

@@ -1,0 +1,44 @@
+"""How many tokens of a prompt fit: token budget, chunk size, free pages."""
+
+from collections.abc import Iterable
+
+from legato.core.config import SchedulerConfig
+from legato.core.request import Request
+from legato.kvcache.manager import KVCacheManager
+
+
+class Admission:
+    """Answers for the scheduler; changes nothing.
+
+    Admission is optimistic: a request needs pages for the tokens that are known, not for those it may still
+    make. When that hope fails too often for one request, it is next admitted with all the pages it can need.
+    """
+
+    def __init__(self, config: SchedulerConfig, kv: KVCacheManager) -> None:
+        self._config = config
+        self._kv = kv
+
+    def is_reserved(self, request: Request) -> bool:
+        """Whether the request gets all its pages when admitted, and so is never preempted again."""
+        return request.num_preemptions >= self._config.max_preemptions
+
+    def kv_len(self, request: Request) -> int:
+        """Tokens that the request must have pages for when it is admitted."""
+        known_len = len(request.token_ids)
+        return max(known_len, request.max_device_len - 1) if self.is_reserved(request) else known_len
+
+    def fits(self, request: Request, half_prefilled: Iterable[Request]) -> bool:
+        """Whether the pages are there, those left alone that admitted prompts still need."""
+        pledged = sum(
+            self._kv.num_needed_pages(other.request_id, len(other.token_ids)) for other in half_prefilled
+        )
+        return self._kv.can_start(
+            request.token_ids, self.kv_len(request), reserved=pledged, salt=request.cache_salt
+        )
+
+    def chunk_len(self, request: Request, tokens_left: int, *, others_wait: bool) -> int:
+        """Tokens of the request's known ones to compute in this step; 0 when no page is to be had."""
+        held_and_free = len(self._kv.pages(request.request_id)) + self._kv.num_available_pages
+        room = held_and_free * self._kv.config.page_size - request.device_len
+        limit = self._config.long_prefill_tokens if others_wait else tokens_left
+        return max(0, min(len(request.token_ids) - request.device_len, tokens_left, limit, room))

@@ -1,0 +1,250 @@
+"""The scheduler: plan() a step, note that it was launched, update() with what it sampled."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+from legato.core.config import SchedulerConfig
+from legato.core.plan import StepOutput, StepPlan
+from legato.core.request import Request, RequestState
+from legato.core.sampling_params import FinishReason
+from legato.kvcache.manager import KVCacheManager
+from legato.scheduler.admission import Admission
+from legato.scheduler.policy import BatchingPolicy
+from legato.scheduler.step_draft import StepDraft
+from legato.scheduler.waiting_queue import WaitingQueue
+
+
+class Rows(Protocol):
+    """The rows of running requests; the executor's RequestTable."""
+
+    @property
+    def available_size(self) -> int: ...
+
+    def allocate(self) -> int: ...
+
+    def free(self, row: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """One sampled token of a request; `request.finish_reason` tells whether it was the last."""
+
+    request: Request
+    index: int  # among the request's output tokens
+    token_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A request that ended because no token could be sampled for it."""
+
+    request: Request
+    error: str
+
+
+class Scheduler:
+    """Decides what the next step computes. Knows counts and page ids; no clock, no arrays, no sockets.
+
+    With overlap, plan() for step N+1 runs before update() for step N: lengths are ahead of token values.
+    """
+
+    def __init__(
+        self, config: SchedulerConfig, policy: BatchingPolicy, kv: KVCacheManager, rows: Rows
+    ) -> None:
+        self.config = config
+        self.policy = policy
+        self.kv = kv
+        self.waiting = WaitingQueue()
+        self.running: dict[str, Request] = {}  # those that hold a row
+        self.num_preemptions = 0
+        self._rows = rows
+        self._admission = Admission(config, kv)
+        self._requests: dict[str, Request] = {}  # waiting and running
+        self._arrivals = count()
+        self._turns = count()
+        self._step = 0
+
+    @property
+    def has_requests(self) -> bool:
+        return bool(self._requests)
+
+    @property
+    def requests(self) -> Iterable[Request]:
+        """Every request that has not ended, in order of arrival."""
+        return self._requests.values()
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._requests
+
+    def add(self, request: Request) -> None:
+        """Queue a request that was checked to fit the context and the pool."""
+        request.arrival = next(self._arrivals)
+        self._requests[request.request_id] = request
+        self.waiting.add(request)
+
+    def abort(self, request_id: str) -> None:
+        """End a request that nobody waits for; unknown ids have ended already."""
+        if request := self._requests.get(request_id):
+            self._end(request, FinishReason.ABORT)
+
+    def plan(self) -> StepPlan:
+        """Choose what the next step computes, in the policy's order, within the token budget."""
+        draft = StepDraft(self._step, self.config.max_step_tokens)
+        self.policy.fill(draft, self._add_decodes, self._add_prefills)
+        if draft.chunks:
+            self._step += 1
+        return draft.finish()
+
+    def launched(self, plan: StepPlan) -> None:
+        """Count a step whose forward is on its way: device progress, before any token value is known."""
+        for chunk in plan.chunks:
+            request = self.running[chunk.request_id]
+            was_prefilling = request.state is RequestState.PREFILLING
+            if chunk.samples:
+                request.complete_one()
+            else:
+                request.complete_chunk()
+            if was_prefilling:  # others that begin alike may share these pages from the next step on
+                self.kv.commit(request.request_id, request.token_ids[: request.cached_len])
+
+    def update(self, output: StepOutput) -> list[NewToken | Broken]:
+        """Record the sampled tokens; end the requests that they complete."""
+        events: list[NewToken | Broken] = []
+        for request_id, error in output.errors.items():
+            if request := self._requests.get(request_id):
+                self._end(request, FinishReason.ABORT)
+                events.append(Broken(request, error))
+        for request_id, token_id in output.token_ids.items():
+            if request_id not in self._requests:
+                continue  # it ended while this step was in flight
+            request = self._requests[request_id]
+            request.append_host(token_id)
+            events.append(NewToken(request, request.output_len - 1, token_id))
+            if token_id in request.ending_ids and request.output_len >= request.params.min_tokens:
+                self._end(request, FinishReason.STOP)
+            elif len(request.token_ids) == request.max_device_len:
+                self._end(request, FinishReason.LENGTH)
+        return events
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError when a row, a page or a request is lost or held twice."""
+        self.kv.check_integrity()
+        rows = [request.row for request in self.running.values()]
+        assert len(set(rows)) == len(rows) == self.config.max_num_seqs - self._rows.available_size, rows
+        assert self._requests.keys() == self.running.keys() | {request.request_id for request in self.waiting}
+        if not self.running:
+            assert self.kv.usage().held == 0, self.kv.usage()
+
+    # A step, in the order in which continuous batching fills it.
+
+    def _add_decodes(self, draft: StepDraft) -> None:
+        decoding = [request for request in self.running.values() if request.can_decode]
+        decoding.sort(key=lambda request: (request.last_turn, request.age_key))  # more than fit take turns
+        chosen = decoding[: draft.tokens_left]
+        for request in chosen:
+            request.last_turn = next(self._turns)
+        chosen.sort(key=lambda request: request.age_key)  # so a victim is younger, hence not in the draft
+        for request in chosen:
+            if request.is_admitted and self._grow_or_preempt(request, draft):
+                draft.add(request, tuple(self.kv.pages(request.request_id)))
+
+    def _add_prefills(self, draft: StepDraft) -> None:
+        half_prefilled = self._half_prefilled()
+        for request in half_prefilled:
+            if request.is_admitted and draft.tokens_left and not self._add_chunk(request, draft):
+                return  # no page for an older prompt: nothing for a newer one
+        candidates = self.policy.admissible(self.waiting, len(self.running), self._rows.available_size)
+        for request in candidates:
+            if not draft.tokens_left or not self._rows.available_size or draft.has_preempted:
+                return
+            if not self._admission.fits(request, self._half_prefilled()):
+                return
+            self._admit(request)
+            self._add_chunk(request, draft)
+
+    def _half_prefilled(self) -> list[Request]:
+        prefilling = [
+            request for request in self.running.values() if request.state is RequestState.PREFILLING
+        ]
+        return sorted(prefilling, key=lambda request: request.age_key)
+
+    def _add_chunk(self, request: Request, draft: StepDraft) -> bool:
+        """Grant the request its next chunk; False when there is no page for it."""
+        others_wait = len(self._half_prefilled()) > 1 or bool(self.waiting)
+        chunk_len = self._admission.chunk_len(request, draft.tokens_left, others_wait=others_wait)
+        while chunk_len == 0 and not draft.chunks:  # nobody else moves, so nobody will give a page back
+            self._preempt(self._youngest(draft), draft)
+            if not request.is_admitted:
+                return False
+            chunk_len = self._admission.chunk_len(request, draft.tokens_left, others_wait=others_wait)
+        if chunk_len == 0:
+            return False
+        grown = self.kv.grow(request.request_id, request.device_len + chunk_len)
+        assert grown, "chunk_len promised these pages"
+        request.grant_prefill(chunk_len)
+        draft.add(request, tuple(self.kv.pages(request.request_id)))
+        return True
+
+    def _grow_or_preempt(self, request: Request, draft: StepDraft) -> bool:
+        """Get the page for the next token, from the youngest request if need be; False if that is itself."""
+        while not self.kv.grow(request.request_id, request.device_len):
+            victim = self._youngest(draft)
+            self._preempt(victim, draft)
+            if victim is request:
+                return False
+        return True
+
+    def _youngest(self, draft: StepDraft) -> Request:
+        """Whom to preempt: the last to be served of those not in the draft; never one with all its pages."""
+        return max(
+            (
+                request
+                for request in self.running.values()
+                if request.request_id not in draft.chunks and not self._admission.is_reserved(request)
+            ),
+            key=lambda request: request.age_key,
+        )
+
+    # Taking a row and pages, and giving them back: each in one place.
+
+    def _admit(self, request: Request) -> None:
+        self.waiting.remove(request)
+        self.running[request.request_id] = request
+        row = self._rows.allocate()
+        is_resumed = request.num_preemptions > 0
+        hit_len = self.kv.start(
+            request.request_id, request.token_ids, request.cache_salt, is_resumed=is_resumed
+        )
+        request.start(row, hit_len)
+        if not is_resumed:
+            request.hit_len = hit_len
+        if self._admission.is_reserved(request):
+            grown = self.kv.grow(request.request_id, self._admission.kv_len(request))
+            assert grown, "fits() promised these pages"
+
+    def _give_back(self, request: Request) -> None:
+        """Return row and pages; what is computed stays in the prefix cache as long as there is room."""
+        assert request.row is not None
+        known_len = min(request.cached_len, len(request.token_ids))
+        self.kv.commit(request.request_id, request.token_ids[:known_len])
+        self.kv.release(request.request_id)
+        self._rows.free(request.row)
+        del self.running[request.request_id]
+
+    def _preempt(self, request: Request, draft: StepDraft) -> None:
+        draft.has_preempted = True
+        self.num_preemptions += 1
+        self._give_back(request)
+        request.preempt()
+        self.waiting.add(request)
+
+    def _end(self, request: Request, reason: FinishReason) -> None:
+        if request.is_admitted:
+            self._give_back(request)
+        else:
+            self.waiting.remove(request)
+        del self._requests[request.request_id]
+        request.finish(reason)
+        self.policy.on_end(request)

@@ -1,0 +1,150 @@
+"""Drives the shipped scheduler without arrays: a fake executor makes tokens from a hash, late if asked to."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from legato.core.config import CacheConfig, SchedulerConfig
+from legato.core.plan import StepOutput, StepPlan
+from legato.core.request import Request
+from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.executor.request_table import RequestTable
+from legato.kvcache.manager import KVCacheManager
+from legato.scheduler.policy import make_policy
+from legato.scheduler.scheduler import Broken, Scheduler
+
+EOS = 7
+
+
+def make_request(
+    request_id: str, prompt_len: int | list[int] = 4, max_tokens: int = 4, **fields: object
+) -> Request:
+    """A request whose prompt is its own, or the given ids."""
+    if isinstance(prompt_len, int):
+        token_ids = [100 + (hash_of(request_id) + place) % 800 for place in range(prompt_len)]
+    else:
+        token_ids = list(prompt_len)
+    return Request(
+        request_id=request_id,
+        token_ids=token_ids,
+        prompt_len=len(token_ids),
+        max_device_len=len(token_ids) + max_tokens,
+        params=SamplingParams(max_tokens=max_tokens),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def hash_of(text: str) -> int:
+    return sum((place + 1) * ord(letter) for place, letter in enumerate(text))
+
+
+def make_scheduler(
+    *,
+    max_num_seqs: int = 8,
+    max_step_tokens: int = 64,
+    long_prefill_tokens: int | None = None,
+    num_pages: int = 64,
+    page_size: int = 4,
+    batching: str = "continuous",
+    enable_prefix_caching: bool = True,
+    max_preemptions: int = 3,
+) -> Scheduler:
+    config = SchedulerConfig(
+        max_num_seqs=max_num_seqs,
+        max_step_tokens=max_step_tokens,
+        long_prefill_tokens=long_prefill_tokens or max(1, max_step_tokens // 2),
+        max_model_len=1 << 16,
+        max_preemptions=max_preemptions,
+    )
+    cache = CacheConfig(num_pages=num_pages, page_size=page_size, enable_prefix_caching=enable_prefix_caching)
+    clock = iter(range(1 << 30))
+    policy = make_policy(batching, lambda: float(next(clock)))
+    return Scheduler(config, policy, KVCacheManager(cache), RequestTable(max_num_seqs))
+
+
+@dataclass
+class Driver:
+    """Plans, "computes" and updates; `lookahead` steps may be in flight while the next is planned.
+
+    The fake device keeps what a real one would: the tokens of each row, and which token of which row each
+    page holds. It asserts that every position that a step reads was written, by this very prefix.
+    """
+
+    scheduler: Scheduler
+    lookahead: int = 0
+    tokens: dict[str, list[int]] = field(default_factory=dict)  # request id -> output
+    finished: dict[str, FinishReason] = field(default_factory=dict)
+    shares: list[dict[str, int]] = field(default_factory=list)  # per step: request id -> tokens computed
+    _in_flight: deque[StepOutput] = field(default_factory=deque)
+    _rows: dict[int, list[int]] = field(default_factory=dict)
+    _row_pages: dict[int, list[int]] = field(default_factory=dict)
+    _page_keys: dict[tuple[int, int], int] = field(default_factory=dict)  # (page, offset) -> hash of prefix
+
+    def step(self) -> dict[str, int]:
+        """One step; what it computed for whom."""
+        plan = self.scheduler.plan()
+        share = {chunk.request_id: chunk.num_tokens for chunk in plan.chunks}
+        assert sum(share.values()) <= self.scheduler.config.max_step_tokens
+        if plan.chunks:
+            self.shares.append(share)
+            self._in_flight.append(self._compute(plan))
+            self.scheduler.launched(plan)
+        if self._in_flight and (len(self._in_flight) > self.lookahead or not plan.chunks):
+            self._update(self._in_flight.popleft())
+        self.scheduler.check_integrity()
+        return share
+
+    def run(self, max_steps: int = 10_000) -> None:
+        """Until every request has ended."""
+        for _ in range(max_steps):
+            if not self.scheduler.has_requests and not self._in_flight:
+                return
+            self.step()
+        raise AssertionError(f"still running after {max_steps} steps: {list(self.scheduler.requests)}")
+
+    def _update(self, output: StepOutput) -> None:
+        for event in self.scheduler.update(output):
+            assert not isinstance(event, Broken)
+            output_ids = self.tokens.setdefault(event.request.request_id, [])
+            assert event.index == len(output_ids), "each token arrives once, in order"
+            output_ids.append(event.token_id)
+            if event.request.finish_reason is not None:
+                assert event.request.request_id not in self.finished
+                self.finished[event.request.request_id] = event.request.finish_reason
+
+    def _compute(self, plan: StepPlan) -> StepOutput:
+        page_size = self.scheduler.kv.config.page_size
+        output = StepOutput(plan.step, {})
+        for chunk in plan.chunks:
+            if chunk.row_start is not None:
+                self._rows[chunk.row] = list(chunk.row_start.token_ids)
+                self._row_pages[chunk.row] = []
+            ids, pages = self._rows[chunk.row], self._row_pages[chunk.row]
+            assert len(pages) == chunk.page_start
+            pages += chunk.new_pages
+            keys = [hash(tuple(ids[: position + 1])) for position in range(chunk.end)]
+            places = [(pages[position // page_size], position % page_size) for position in range(chunk.end)]
+            for place, key in zip(places[: chunk.start], keys, strict=False):
+                assert self._page_keys.get(place) == key, "a step reads K/V that is not its own prefix's"
+            self._page_keys |= dict(zip(places[chunk.start :], keys[chunk.start :], strict=True))
+            if chunk.samples:
+                token_id = next_token(ids[: chunk.end])
+                del ids[chunk.end :]
+                ids.append(token_id)
+                output.token_ids[chunk.request_id] = token_id
+        return output
+
+
+def next_token(prefix: list[int]) -> int:
+    """What the fake model says after a prefix: now and then the end, else some token."""
+    value = hash(tuple(prefix)) % 997
+    return EOS if value % 40 == 0 else 100 + value % 800
+
+
+def expected_output(request: Request) -> list[int]:
+    """The tokens that the request must get, whatever the batch."""
+    prefix = list(request.token_ids[: request.prompt_len])
+    while len(prefix) < request.max_device_len:
+        prefix.append(next_token(prefix))
+        if prefix[-1] in request.ending_ids:
+            break
+    return prefix[request.prompt_len :]
