@@ -146,4 +146,4 @@ TestManager.settings = settings(
 
 @pytest.mark.slow
 class TestManagerAtLength(ManagerMachine.TestCase):
-    settings = settings(max_examples=2000, stateful_step_count=80, database=None, deadline=None)
+    settings = settings(max_examples=500, stateful_step_count=60, database=None, deadline=None)
