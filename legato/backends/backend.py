@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from importlib import import_module
 from typing import Protocol
 
 import numpy as np
@@ -104,8 +103,9 @@ def check_kv_layout(program: Program, kv: KVLayout) -> None:
 
 
 def _reference() -> Backend:
-    backend: Backend = import_module("legato.backends.reference").ReferenceBackend()
-    return backend
+    from legato.backends.reference import ReferenceBackend
+
+    return ReferenceBackend()
 
 
 BACKENDS: dict[str, Callable[[], Backend]] = {"reference": _reference}
