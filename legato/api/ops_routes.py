@@ -12,7 +12,7 @@ from legato.api.service import ModelsDep, ServedModels, ServiceState
 from legato.core.errors import NotReadyError
 from legato.observability.metrics import CONTENT_TYPE, Metrics
 
-STATS_TIMEOUT_S = 5.0
+STATS_TIMEOUT_S = 30.0  # the engine answers between two steps
 
 router = APIRouter(tags=["operations"])
 

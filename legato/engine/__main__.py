@@ -11,6 +11,7 @@ from legato.core.errors import LegatoError
 from legato.engine.loop import run
 from legato.ipc.channel import Channel, ChannelClosedError, engine_end
 from legato.ipc.messages import Progress, Ready, Shutdown, Start, StartFailed, ToEngine
+from legato.observability.logs import set_up_logging
 
 logger = logging.getLogger("legato.engine")
 
@@ -18,9 +19,9 @@ logger = logging.getLogger("legato.engine")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m legato.engine", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="socket to the API process, inherited")
-    parser.add_argument("--log-level", default="INFO")
+    parser.add_argument("--log-level", default="info")
     arguments = parser.parse_args()
-    logging.basicConfig(level=arguments.log_level, format="%(asctime)s %(levelname)s engine: %(message)s")
+    set_up_logging(arguments.log_level, "engine")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the API process, which then tells us
     channel = engine_end(socket.socket(fileno=arguments.fd))
     try:

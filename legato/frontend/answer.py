@@ -21,16 +21,12 @@ class Answer:
         self._prompt_len = prompt_len
         self._params = params
         self._num_tokens = 0
-        self._text = tokenizer and Detokenizer(
-            tokenizer,
-            stop=params.stop,
-            include_stop=params.include_stop_str_in_output,
-            skip_special_tokens=params.skip_special_tokens,
-        )
+        self._text = None if tokenizer is None else _detokenizer(tokenizer, params)
 
     def push(self, output: TokenOutput) -> TextDelta:
         """Take in what a step gave; with a finish_reason the answer is over."""
-        finish_reason, stop_reason = output.finish_reason, self._stop_token(output)
+        finish_reason = output.finish_reason
+        stop_reason: str | int | None = self._stop_token(output)
         text, kept = "", []
         for place, token_id in enumerate(output.token_ids, start=1):
             self._num_tokens += 1
@@ -58,3 +54,12 @@ class Answer:
         if output.finish_reason is FinishReason.STOP and output.token_ids[-1] in self._params.stop_token_ids:
             return output.token_ids[-1]
         return None
+
+
+def _detokenizer(tokenizer: Tokenizer, params: SamplingParams) -> Detokenizer:
+    return Detokenizer(
+        tokenizer,
+        stop=params.stop,
+        include_stop=params.include_stop_str_in_output,
+        skip_special_tokens=params.skip_special_tokens,
+    )

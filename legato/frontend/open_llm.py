@@ -20,13 +20,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenedModel:
-    """A model that is being served, by name.
+    """A model on its way to being served.
 
+    path            its files: a directory or a .gguf file
     default_params  sampling settings that the model brings, for the fields that a request leaves out
     """
 
     llm: AsyncLLM
-    names: tuple[str, ...]
+    path: Path
     default_params: Mapping[str, Any]
 
 
@@ -47,7 +48,7 @@ def open_llm(config: EngineConfig, client: EngineClient | None = None) -> Opened
     logger.info("start: tokenizer %.2f s (in the parent)", time.perf_counter() - since)
     return OpenedModel(
         llm=AsyncLLM(client, tokenizer, chat_template, seed=config.seed),
-        names=config.served_model_name or (files.name,),
+        path=files.path,
         default_params=files.default_params if config.generation_config == "auto" else {},
     )
 

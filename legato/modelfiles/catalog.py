@@ -77,6 +77,14 @@ def entries() -> tuple[CatalogEntry, ...]:
     return CATALOG
 
 
+def served_name(model: str) -> str:
+    """The name under which a model is served unless told otherwise; looks at no file's content."""
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return path.resolve().name
+    return path.stem if path.suffix == ".gguf" else model
+
+
 def pull(name: str, *, revision: str | None = None, report: Report | None = None) -> ModelFiles:
     """Bring a catalog or hub model onto this machine; see resolve."""
     return resolve(name, revision=revision, report=report)
@@ -108,9 +116,9 @@ def _resolve(model: str, revision: str | None, report: Report, *, may_download: 
     if entry is not None:
         return _catalog_files(entry, report, may_download=may_download)
     if path.is_dir():
-        return ModelFiles(path.resolve().name, path, read_sampling_defaults(path))
+        return ModelFiles(served_name(model), path, read_sampling_defaults(path))
     if path.is_file() and path.suffix == ".gguf":
-        return ModelFiles(path.stem, path)
+        return ModelFiles(served_name(model), path)
     if path.exists():
         raise ModelError(f"{path} is neither a directory nor a .gguf file")
     known = ", ".join(entry.name for entry in CATALOG)

@@ -1,0 +1,116 @@
+"""A ModelService whose engine is a process of its own, opened when it is first needed."""
+
+import asyncio
+import hashlib
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from legato import __version__
+from legato.api.service import ServiceState
+from legato.core.config import EngineConfig
+from legato.core.errors import LegatoError, NotReadyError
+from legato.frontend.async_llm import AsyncLLM
+from legato.frontend.open_llm import OpenedModel, open_llm
+from legato.ipc.client import EngineStage
+from legato.ipc.messages import EngineStats
+from legato.modelfiles.catalog import served_name
+
+# Share of the start that is done after each stage, by the seconds that they took for the default model.
+_PROGRESS = {"imports": 0.2, "config": 0.3, "weights": 0.8, "pool": 0.9, "warm": 0.95}
+
+
+class EngineService:
+    """Implements ModelService. Usable from any event loop: what it keeps belongs to none."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.names = config.served_model_name or (served_name(config.model),)
+        self.created = int(time.time())
+        self._config = config
+        self._opening = threading.Lock()
+        self._opened: OpenedModel | None = None
+        self._failure: LegatoError | None = None
+
+    @property
+    def generator(self) -> AsyncLLM:
+        return self._need_opened().llm
+
+    @property
+    def max_model_len(self) -> int | None:
+        ready = self._opened and self._opened.llm.client.ready
+        return ready.max_model_len if ready else self._config.max_model_len
+
+    @property
+    def default_params(self) -> Mapping[str, Any]:
+        return self._need_opened().default_params
+
+    @property
+    def fingerprint(self) -> str:
+        opened = self._need_opened()
+        ready = opened.llm.client.ready
+        parts = [__version__, ready.numeric_mode if ready else "", *_weight_files(opened.path)]
+        return "fp_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+    async def start(self) -> None:
+        if self._opened is None:
+            await asyncio.to_thread(self._open)
+        await self._need_opened().llm.wait_ready()
+
+    async def stats(self) -> EngineStats:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[EngineStats] = loop.create_future()
+
+        def deliver(stats: EngineStats) -> None:
+            if not answer.done():
+                answer.set_result(stats)
+
+        self._need_opened().llm.client.query_stats(lambda stats: loop.call_soon_threadsafe(deliver, stats))
+        return await answer
+
+    def latest_stats(self) -> EngineStats | None:
+        if self._opened is None or self._opened.llm.client.ready is None:
+            return None
+        return self._opened.llm.client.latest_stats
+
+    def state(self) -> ServiceState:
+        if self._failure is not None:
+            return ServiceState(stage="failed", is_ready=False, is_alive=False, reason=str(self._failure))
+        if self._opened is None:
+            return ServiceState(stage="opening", is_ready=False, is_alive=True, reason="the model is opened")
+        status = self._opened.llm.client.status
+        if status.stage is EngineStage.READY:
+            return ServiceState(stage="ready", is_ready=True, is_alive=True, progress=1.0)
+        is_loading = status.stage is EngineStage.LOADING
+        return ServiceState(
+            stage=status.stage,
+            is_ready=False,
+            is_alive=is_loading,
+            reason=f"loading, done: {status.detail or 'nothing yet'}" if is_loading else status.detail,
+            progress=_PROGRESS.get(status.detail, 0.1) if is_loading else 0.0,
+        )
+
+    async def close(self) -> None:
+        if self._opened is not None:
+            await asyncio.to_thread(self._opened.llm.client.close)
+
+    def _open(self) -> None:
+        with self._opening:
+            if self._opened is None:
+                try:
+                    self._opened = open_llm(self._config)
+                except LegatoError as error:
+                    self._failure = error
+                    raise
+
+    def _need_opened(self) -> OpenedModel:
+        if self._opened is None:
+            raise NotReadyError("the model is not open yet; try again soon")
+        return self._opened
+
+
+def _weight_files(path: Path) -> list[str]:
+    """Names and sizes of the files that hold the weights: another model, or another version, differs in them."""
+    files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
+    return [f"{file.name} {file.stat().st_size}" for file in files]
