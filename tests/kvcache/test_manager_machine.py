@@ -140,7 +140,7 @@ class ManagerMachine(RuleBasedStateMachine):
 
 TestManager = ManagerMachine.TestCase
 TestManager.settings = settings(
-    max_examples=100, stateful_step_count=40, derandomize=True, database=None, deadline=None
+    max_examples=75, stateful_step_count=40, derandomize=True, database=None, deadline=None
 )
 
 

@@ -349,7 +349,7 @@ class RadixMachine(RuleBasedStateMachine):
 
 TestRadixTree = RadixMachine.TestCase
 TestRadixTree.settings = settings(
-    max_examples=100, stateful_step_count=40, derandomize=True, database=None, deadline=None
+    max_examples=75, stateful_step_count=40, derandomize=True, database=None, deadline=None
 )
 
 
