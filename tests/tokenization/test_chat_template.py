@@ -1,0 +1,239 @@
+"""Chat templates: Hugging Face's text, errors that are the request's, and no harm from a hostile one."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legato.core.errors import ModelError, RequestError
+from legato.modelfiles.catalog import resolve
+from legato.tokenization.chat_template import ChatTemplate, load_chat_template
+from tests.model_builders import TINY_GGUF, gguf_bytes, write_json
+
+HELLO = [{"role": "user", "content": "Hello"}]
+CONTENTS = "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
+
+CHATS: list[list[dict[str, Any]]] = [
+    HELLO,
+    [{"role": "system", "content": "Be brief."}, *HELLO],
+    [
+        *HELLO,
+        {"role": "assistant", "content": "Hi <b> & 'you'"},
+        {"role": "user", "content": " 한국어 🧑‍🚀\n"},
+    ],
+]
+
+ELABORATE = """{%- set ns = namespace(count=0, parts=[]) -%}
+{{ bos_token }}
+{%- macro turn(m, n) %}<{{ m.role | upper }} {{ n }}>
+{{- m['content'] | trim | replace('<b>', '*') }}{% endmacro -%}
+{% for m in messages %}
+  {%- if m.role == 'system' %}{% continue %}{% endif %}
+  {%- set ns.count = ns.count + 1 %}
+  {%- set ns.parts = ns.parts + [m.role ~ '/' ~ loop.index0] %}
+    {{ turn(m, ns.count) }}{{ '' if loop.last else ', ' }}{{ loop.length }}
+  {% generation %}{{ m | tojson }}{% endgeneration %}
+{% endfor %}
+{{ ns.parts | join('; ') }} {{ '; '.join(ns.parts) }}
+{{ '%s-%03d' % ('x', 7) }} {{ '{:>6}|{}'.format('ab', 1.5) }}
+{{ {'b': 1, 'a': ['é', none, true]} | tojson(indent=2) }}
+{{ 'aXbX'.replace('X', '--', 1) }} {{ 2 ** 10 * '=' | length }}
+{% if tools is defined and tools %}{{ tools | tojson }}{% endif %}
+{%- if add_generation_prompt %}<go>{% endif %}"""
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("add_generation_prompt", [True, False])
+def test_elaborate_template_gives_the_text_of_transformers(add_generation_prompt: bool) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template  # takes seconds to import
+
+    variables: dict[str, Any] = {"tools": [{"type": "function", "name": "f<é>"}], "bos_token": "<s>"}
+    oracle, _ = render_jinja_template(
+        CHATS, chat_template=ELABORATE, add_generation_prompt=add_generation_prompt, **variables
+    )
+    template = ChatTemplate(ELABORATE, {"bos": "<s>"})
+    assert [
+        template.render(chat, add_generation_prompt, tools=variables["tools"]) for chat in CHATS
+    ] == oracle
+
+
+@pytest.mark.model
+@pytest.mark.oracle
+def test_default_model_gives_the_text_of_transformers() -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    template = load_chat_template(resolve("smollm2-135m-instruct").path)
+    assert template is not None
+    oracle, _ = render_jinja_template(CHATS, chat_template=template.source, add_generation_prompt=True)
+    assert [template.render(chat) for chat in CHATS] == oracle
+    assert template.render(CHATS[1]) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_text_parts_are_joined_with_nothing_between() -> None:
+    parts = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
+    messages = [
+        {"role": "user", "content": parts},
+        {"role": "user", "content": []},
+        {"role": "a", "content": None},
+    ]
+    assert ChatTemplate(CONTENTS).render(messages) == "[user:Hello][user:][a:]"
+    assert messages[0]["content"] is parts
+
+
+@pytest.mark.parametrize(
+    ("part", "complaint"),
+    [
+        ({"type": "image_url", "image_url": {"url": "x"}}, "'image_url' are not supported"),
+        ({"text": "x"}, "None are not supported"),
+        ("x", "'str' are not supported"),
+        ({"type": "text"}, "needs a text"),
+        ({"type": "text", "text": 5}, "needs a text"),
+    ],
+)
+def test_other_parts_are_named(part: Any, complaint: str) -> None:
+    with pytest.raises(RequestError, match=complaint) as refusal:
+        ChatTemplate(CONTENTS).render([{"role": "user", "content": [part]}])
+    assert refusal.value.param == "messages"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("{{ raise_exception('Roles must alternate') }}", "Roles must alternate"),
+        ("{{ messages[3].content.text }}", "has no element 3"),
+        ("{{ messages[0].content + none }}", "TypeError"),
+        ("{% include 'other' %}", "no loader"),
+    ],
+)
+def test_refusal_of_the_template_is_the_requests_fault_with_its_reason(source: str, reason: str) -> None:
+    with pytest.raises(RequestError, match=reason) as refusal:
+        ChatTemplate(source).render(HELLO)
+    assert refusal.value.param == "messages"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ cycler.__init__.__globals__.os.system('true') }}",
+        "{{ self.__init__.__globals__ }}",
+        "{{ raise_exception.__globals__ }}",
+        "{{ strftime_now.__code__ }}",
+        "{{ messages.append(1) }}",
+        "{{ messages[0].update({'content': 'x'}) }}",
+        "{{ ('{0.__class__}').format(1) }}",
+        "{{ namespace.__init__.__globals__ }}",
+        "{{ joiner('x').__class__ }}",
+        "{{ ('x' | attr('__class__')).mro() }}",
+    ],
+)
+def test_hostile_template_finds_no_way_out(source: str) -> None:
+    messages = [dict(message) for message in HELLO]
+    template = ChatTemplate(source)
+    with suppress(RequestError):  # what Jinja calls unsafe is an error when used, and "" when shown
+        assert template.render(messages) == ""
+    assert messages == HELLO
+
+
+GROW = "{% set n = namespace(x='xx') %}{% for i in range(60) %}{% set n.x = GROWN %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'a' * 10 ** 10 }}",
+        "{{ 10 ** 10 ** 10 }}",
+        "{% for i in range(99999) %}{{ 'x' * 100 }}{% endfor %}",
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for i in range(10 ** 9) %}{% endfor %}",
+        GROW.replace("GROWN", "n.x ~ n.x"),
+        GROW.replace("GROWN", "n.x + n.x"),
+        GROW.replace("GROWN", "n.x.replace('x', n.x)"),
+        GROW.replace("GROWN", "n.x | replace('x', n.x)"),
+        GROW.replace("GROWN", "[n.x, n.x] | join"),
+        GROW.replace("GROWN", "n.x.join([n.x, n.x])"),
+        GROW.replace("'xx'", "3").replace("GROWN", "n.x * n.x"),
+        "{% macro f() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ '%999999999d' % 1 }}",
+        "{{ '%*d' % (999999999, 1) }}",
+        "{{ '{:999999999}'.format(1) }}",
+        "{{ '{:{}}'.format(1, 999999999) }}",
+        "{{ 'x'.ljust(999999999) }}",
+        "{{ strftime_now('%0999999999d') }}",
+        "{{ [1] | tojson(indent=999999999) }}",
+    ],
+)
+def test_template_without_end_or_bound_is_stopped(source: str) -> None:
+    with pytest.raises(RequestError):
+        ChatTemplate(source).render(HELLO)
+
+
+def test_budget_is_new_for_every_rendering() -> None:
+    template = ChatTemplate("{% for i in range(90000) %}{% endfor %}{{ messages[0].content }}")
+    assert [template.render(HELLO) for _ in range(15)] == ["Hello"] * 15
+
+
+def test_template_that_is_none_is_refused_when_it_is_loaded() -> None:
+    with pytest.raises(ModelError, match=r"cannot be read: .*--chat-template"):
+        ChatTemplate("{% if %}")
+
+
+def test_messages_of_the_caller_win_over_template_variables() -> None:
+    variables: dict[str, Any] = {"bos_token": "mine", "x": 1}
+    assert ChatTemplate("{{ bos_token }}{{ x }}", {"bos": "<s>"}).render(HELLO, **variables) == "mine1"
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "a text": {"tokenizer_config.json": {"chat_template": "T{{ eos_token }}", "eos_token": "</s>"}},
+    "a list by name": {"tokenizer_config.json": {"eos_token": {"content": "</s>"}, "chat_template": [
+        {"name": "tool_use", "template": "U"}, {"name": "default", "template": "T{{ eos_token }}"},
+    ]}},
+    "a file of its own": {"chat_template.jinja": "T{{ eos_token }}", "tokenizer_config.json": {
+        "chat_template": "older", "eos_token": "</s>",
+    }},
+    "a JSON file": {"chat_template.json": {"chat_template": "T{{ eos_token }}"},
+                    "special_tokens_map.json": {"eos_token": "</s>"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_template_in_a_folder_is_read(tmp_path: Path, form: str) -> None:
+    for name, value in FORMS[form].items():
+        if name.endswith(".jinja"):
+            (tmp_path / name).write_text(value)
+        else:
+            write_json(tmp_path / name, value)
+    template = load_chat_template(tmp_path)
+    assert template is not None
+    assert template.render(HELLO) == "T</s>"
+
+
+def test_template_of_a_gguf_file_is_read_and_an_override_wins(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    tokens = {
+        "tokenizer.ggml.tokens": ["a", "<s>", "</s>"],
+        "tokenizer.chat_template": "{{ bos_token }}{{ eos_token }}",
+    }
+    path.write_bytes(gguf_bytes(TINY_GGUF | tokens))
+    (tmp_path / "other.jinja").write_text("other {{ eos_token }}")
+
+    own, other = load_chat_template(path), load_chat_template(path, tmp_path / "other.jinja")
+
+    assert own is not None
+    assert other is not None
+    assert (own.render(HELLO), other.render(HELLO)) == ("<s></s>", "other </s>")
+
+
+def test_model_without_a_template_has_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert load_chat_template(tmp_path) is None
+    write_json(tmp_path / "tokenizer_config.json", {"chat_template": [{"name": "rag", "template": "R"}]})
+    assert load_chat_template(tmp_path) is None
+    assert "no chat template is named default, only rag" in caplog.text
+
+
+def test_missing_override_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"cannot read the chat template .*none\.jinja"):
+        load_chat_template(tmp_path, tmp_path / "none.jinja")
