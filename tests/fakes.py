@@ -1,7 +1,16 @@
 """Doubles that several test folders share."""
 
+import asyncio
+import codecs
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import zip_longest
+from typing import Any
+
 import numpy as np
 
+from legato.core.errors import RequestError
+from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.frontend.generator import ChatMessage, Prompt, TextDelta, Usage
 from legato.modelfiles.model_config import ModelConfig
 from legato.models.registry import build_program
 from legato.program.ops import weights_of
@@ -42,3 +51,132 @@ def random_model(
                 values *= 1 / np.sqrt(weight.shape[1], dtype=np.float32)
             weights[weight.name] = values.astype(np.float32)
     return config, weights
+
+
+class FakeGenerator:
+    """Implements Generator: a token is a byte of UTF-8, and a prompt is answered by `output`, or by itself.
+
+    refusal           raised by submit()
+    failure           raised by the stream in place of what follows `fail_after` deltas
+    pause_after       deltas after which the stream waits for `resumed`; None = it never does
+    tokens_per_delta  of each answer in each step
+    Records the calls of submit() and how many answers were aborted.
+    """
+
+    max_model_len = 1024
+
+    def __init__(self, output: str | None = None, *, cached_tokens: int = 0) -> None:
+        self.output = output
+        self.cached_tokens = cached_tokens
+        self.tokens_per_delta = 1
+        self.refusal: Exception | None = None
+        self.failure: Exception | None = None
+        self.fail_after = 0
+        self.pause_after: int | None = None
+        self.resumed = asyncio.Event()
+        self.submissions: list[dict[str, Any]] = []
+        self.num_aborted = 0
+
+    async def submit(
+        self, prompts: Sequence[Prompt], params: SamplingParams, **options: Any
+    ) -> "FakeTextStream":
+        if self.refusal is not None:
+            raise self.refusal
+        self.submissions.append({"prompts": list(prompts), "params": params, **options})
+        texts = [prompt if isinstance(prompt, str) else self._text(prompt) for prompt in prompts]
+        for text in texts:
+            self._check(text, params)
+        return FakeTextStream(self, [list(self._deltas(i, text, params)) for i, text in enumerate(texts)])
+
+    async def chat_prompt(
+        self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True, **template_kwargs: Any
+    ) -> list[int]:
+        text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
+        text += "".join(f"<{name}={value}>" for name, value in template_kwargs.items())
+        return list((text + "<assistant>" * add_generation_prompt).encode())
+
+    async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return list(text.encode())
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        return self._text(token_ids)
+
+    def _text(self, token_ids: Sequence[int]) -> str:
+        if not all(0 <= token_id < 256 for token_id in token_ids):
+            raise RequestError(
+                "a token id is not in the vocabulary of 256", param="prompt", code="invalid_token_id"
+            )
+        return bytes(token_ids).decode(errors="replace")
+
+    def _check(self, text: str, params: SamplingParams) -> None:
+        length = len(text.encode()) + (params.max_tokens or 1)
+        if not text:
+            raise RequestError("the prompt is empty", param="prompt")
+        if length > self.max_model_len:
+            raise RequestError(
+                f"{length} tokens, above the context of {self.max_model_len}",
+                param="prompt",
+                code="context_length_exceeded",
+            )
+
+    def _deltas(self, index: int, prompt: str, params: SamplingParams) -> Iterator[TextDelta]:
+        output = (self.output if self.output is not None else prompt).encode()
+        tokens = output[: params.max_tokens]
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text, sent_len = "", 0
+        for start in range(0, max(len(tokens), 1), self.tokens_per_delta):
+            step = tokens[start : start + self.tokens_per_delta]
+            end = start + len(step)
+            text += decoder.decode(step, final=end == len(tokens))
+            stop = next((stop for stop in params.stop if stop in text), None)
+            if stop is not None:
+                text = text[: text.index(stop)]
+                reason = FinishReason.STOP
+            elif end == len(tokens):
+                reason = FinishReason.STOP if len(tokens) == len(output) else FinishReason.LENGTH
+            else:
+                reason = None
+            held_len = 0 if reason else _held_len(text, params.stop)
+            yield TextDelta(
+                index=index,
+                text=text[sent_len : len(text) - held_len],
+                token_ids=tuple(step),
+                usage=Usage(len(prompt.encode()), end, self.cached_tokens),
+                finish_reason=reason,
+                stop_reason=stop,
+            )
+            if reason:
+                return
+            sent_len = len(text) - held_len
+
+
+class FakeTextStream:
+    """Implements TextStream: one delta of each prompt a step, the last prompt first."""
+
+    def __init__(self, generator: FakeGenerator, deltas: list[list[TextDelta]]) -> None:
+        self._generator = generator
+        self._deltas = deltas
+        self._num_unfinished = len(deltas)
+        self._is_closed = False
+
+    async def __aiter__(self) -> AsyncIterator[TextDelta]:
+        generator = self._generator
+        steps = zip_longest(*reversed(self._deltas))
+        for number, delta in enumerate(delta for step in steps for delta in step if delta is not None):
+            if generator.failure is not None and number == generator.fail_after:
+                raise generator.failure
+            if number == generator.pause_after:
+                await generator.resumed.wait()
+            self._num_unfinished -= delta.finish_reason is not None
+            yield delta
+
+    async def aclose(self) -> None:
+        if not self._is_closed:
+            self._generator.num_aborted += self._num_unfinished
+        self._is_closed = True
+
+
+def _held_len(text: str, stops: Sequence[str]) -> int:
+    """Characters at the end of `text` that may be the beginning of a stop text."""
+    lengths = range(1, 1 + max(map(len, stops), default=0))
+    return max((n for n in lengths for stop in stops if n < len(stop) and text.endswith(stop[:n])), default=0)

@@ -87,7 +87,8 @@ def describe_validation(error: RequestValidationError) -> ErrorAnswer:
     """The first fault of a body, as OpenAI's 400."""
     fault = error.errors()[0]
     if fault["type"] == "json_invalid":
-        reason = f"the body is not valid JSON: {fault['ctx']['error']} at position {fault['loc'][-1]}"
+        position = f" at position {fault['loc'][-1]}" if fault["loc"][-1] else ""
+        reason = f"the body is not valid JSON: {fault['ctx']['error']}{position}"
         return ErrorAnswer(status=400, message=reason, code="invalid_json")
     path = [str(part) for part in fault["loc"][1:]]
     if not path:  # the whole body is at fault

@@ -80,7 +80,8 @@ async def _continue_all(
 ) -> list[str]:
     params = _lesson_params(body, GENERATE_DEFAULTS)
     _, service = await models.find_started(None)
-    stream = await open_stream(request, service, prompts, params, **body.submit_options())
+    field = "prompt" if isinstance(body, PromptBody) else "prompts"
+    stream = await open_stream(request, service, prompts, params, prompt_field=field, **body.submit_options())
     answers = await join_answers(request, stream, len(prompts))
     return [prompt + answer.text for prompt, answer in zip(prompts, answers, strict=True)]
 

@@ -1,4 +1,7 @@
-"""One table of every limit on what a client may send."""
+"""One table of every limit on what a client may send.
+
+Lengths in tokens depend on the model: the generator checks them, and characters before it tokenizes.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,8 +35,6 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "logit_bias": Limit(1024, "biased tokens"),
         "cache_salt": Limit(256, "characters in cache_salt"),
         "template_kwargs": Limit(32, "template arguments"),
-        # a token is seldom longer: a text over this would not fit the context, and need not be tokenized
-        "chars_per_token": Limit(8, "characters for each token of the context"),
     }
 )
 
@@ -46,23 +47,4 @@ def check_limit(name: str, count: int, *, param: str) -> None:
             f"{param}: {count} {limit.unit}; at most {limit.maximum} are served",
             param=param,
             code="limit_exceeded",
-        )
-
-
-def check_prompt_size(text_or_ids_len: int, max_model_len: int | None, *, is_text: bool, param: str) -> None:
-    """Raise RequestError when a prompt cannot fit the context, seen from its size alone.
-
-    The exact check is the engine's; this one spares the work of tokenizing megabytes.
-    """
-    if max_model_len is None:
-        return
-    maximum = max_model_len * (LIMITS["chars_per_token"].maximum if is_text else 1)
-    if text_or_ids_len > maximum:
-        unit = "characters" if is_text else "tokens"
-        raise RequestError(
-            f"{param} has {text_or_ids_len} {unit}, but this model's context is {max_model_len} tokens"
-            + (f", for which at most {maximum} characters are read" if is_text else "")
-            + "; shorten it",
-            param=param,
-            code="context_length_exceeded",
         )

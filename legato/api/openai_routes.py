@@ -1,6 +1,5 @@
 """OpenAI's routes: chat, completions, models; and vLLM's /tokenize and /detokenize beside them."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -9,8 +8,7 @@ from fastapi.responses import JSONResponse
 from legato.api.answers.measured import open_stream
 from legato.api.answers.openai import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from legato.api.answers.plain import join_answers
-from legato.api.bodies.messages import Message, chat_messages
-from legato.api.limits import check_prompt_size
+from legato.api.bodies.messages import chat_messages
 from legato.api.openai_schema import ChatBody, CompletionBody, DetokenizeBody, OpenAIBody, TokenizeBody
 from legato.api.service import ModelsDep, ModelService
 from legato.api.sse import EventStream
@@ -52,13 +50,9 @@ async def create_chat_completion(body: ChatBody, request: Request, models: Model
     name, service = await models.find_started(body.model)
     shape = ChatAnswer(model=name, fingerprint=service.fingerprint, **body.usage_options())
     params = body.sampling_params({"max_tokens": None, **service.default_params})
-    prompt = await _chat_prompt(service, body.messages, body.template_options())
-    try:
-        stream = await open_stream(request, service, [prompt], params, **body.submit_options())
-    except RequestError as error:
-        if error.param == "prompt":  # the client wrote messages
-            error.param = "messages"
-        raise
+    options = body.submit_options()
+    prompt = await service.generator.chat_prompt(chat_messages(body.messages), **body.template_options())
+    stream = await open_stream(request, service, [prompt], params, prompt_field="messages", **options)
     return await _answer(request, body, shape, stream, num_prompts=1)
 
 
@@ -90,11 +84,11 @@ async def tokenize(body: TokenizeBody, models: ModelsDep) -> Response:
         raise RequestError("give either prompt or messages", param="prompt")
     _, service = await models.find_started(body.model)
     if body.messages is not None:
-        tokens = await _chat_prompt(service, body.messages, body.template_options())
+        turns = chat_messages(body.messages)
+        tokens = await service.generator.chat_prompt(turns, **body.template_options())
     else:
-        prompt = body.prompt or ""
-        check_prompt_size(len(prompt), service.max_model_len, is_text=True, param="prompt")
-        tokens = await service.generator.tokenize(prompt, add_special_tokens=body.add_special_tokens)
+        special = body.add_special_tokens
+        tokens = await service.generator.tokenize(body.prompt or "", add_special_tokens=special)
     answer = {"tokens": tokens, "count": len(tokens), "max_model_len": service.max_model_len}
     return JSONResponse(answer, headers=body.ignored_header())
 
@@ -104,15 +98,6 @@ async def detokenize(body: DetokenizeBody, models: ModelsDep) -> Response:
     _, service = await models.find_started(body.model)
     text = await service.generator.detokenize(body.tokens)
     return JSONResponse({"prompt": text}, headers=body.ignored_header())
-
-
-async def _chat_prompt(
-    service: ModelService, messages: Sequence[Message], template_options: dict[str, Any]
-) -> list[int]:
-    turns = chat_messages(messages)
-    num_chars = sum(len(turn["content"]) for turn in turns)
-    check_prompt_size(num_chars, service.max_model_len, is_text=True, param="messages")
-    return await service.generator.chat_prompt(turns, **template_options)
 
 
 async def _answer(

@@ -6,28 +6,35 @@ from typing import Any
 from fastapi import Request
 
 from legato.api.errors import describe
-from legato.api.limits import check_limit, check_prompt_size
 from legato.api.service import ModelService
-from legato.core.errors import LegatoError
+from legato.core.errors import LegatoError, RequestError
 from legato.core.sampling_params import SamplingParams
 from legato.frontend.generator import Prompt, TextDelta, TextStream
 from legato.observability.metrics import Metrics, RequestMeter
 
 
 async def open_stream(
-    request: Request, service: ModelService, prompts: Sequence[Prompt], params: SamplingParams, **options: Any
+    request: Request,
+    service: ModelService,
+    prompts: Sequence[Prompt],
+    params: SamplingParams,
+    *,
+    prompt_field: str = "prompt",
+    **options: Any,
 ) -> TextStream:
-    """Queue `prompts` and return their deltas, counted; `options` are those of Generator.submit.
+    """Queue `prompts`, which came in the body's `prompt_field`, and return their deltas, counted.
 
+    `options` are those of Generator.submit.
     Returns when the engine has accepted all of them, so that every refusal still finds its status.
     Raises LegatoError when nothing was queued.
     """
     metrics: Metrics = request.app.state.metrics
     model = service.names[0]
     try:
-        _check_sizes(prompts, service.max_model_len)
         stream = await service.generator.submit(prompts, params, **options)
     except LegatoError as error:
+        if isinstance(error, RequestError) and error.param == "prompt":
+            error.param = prompt_field
         metrics.rejected(model, describe(error, request.state.request_id).code or "invalid_request")
         raise
     received_at: float = request.state.received_at
@@ -66,9 +73,3 @@ class MeasuredStream:
     def _close_accounts(self, reason: str) -> None:
         for meter in self._meters:
             meter.finished(reason)
-
-
-def _check_sizes(prompts: Sequence[Prompt], max_model_len: int | None) -> None:
-    check_limit("prompts", len(prompts), param="prompt")
-    for prompt in prompts:
-        check_prompt_size(len(prompt), max_model_len, is_text=isinstance(prompt, str), param="prompt")

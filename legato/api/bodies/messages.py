@@ -12,6 +12,10 @@ from legato.core.errors import RequestError
 from legato.frontend.generator import ChatMessage
 
 
+# Arguments of a template that have a field of their own, or no way in.
+TAKEN_ARGUMENTS = frozenset({"add_generation_prompt", "messages", "self", "tools"})
+
+
 class TextPart(BaseModel):
     """A part of a message; legato reads texts alone and fetches nothing."""
 
@@ -44,7 +48,7 @@ class TemplateFields(Body):
         arguments = self.chat_template_kwargs or {}
         check_limit("template_kwargs", len(arguments), param=param)
         for name in arguments:
-            if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or name in ("messages", "self", "tools"):
+            if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or name in TAKEN_ARGUMENTS:
                 raise RequestError(f"{param}: {name[:64]!r} cannot be set", param=param)
         return {"add_generation_prompt": self.add_generation_prompt is not False, **arguments}
 

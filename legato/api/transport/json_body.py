@@ -23,15 +23,25 @@ class StrictJsonRoute(APIRoute):
 class _StrictJsonRequest(Request):
     async def json(self) -> Any:
         """The body's value. Raises json.JSONDecodeError, which FastAPI answers as a fault of the body."""
-        body = await self.body()
-        try:
-            return json.loads(body, parse_constant=_refuse_constant)
-        except json.JSONDecodeError:
-            raise
-        except RecursionError:
-            raise json.JSONDecodeError("nested too deeply", "", 0) from None
-        except ValueError as error:  # bytes that are no text, an integer of thousands of digits
-            raise json.JSONDecodeError(str(error), "", 0) from None
+        return parse_strictly(await self.body())
+
+
+def parse_strictly(body: bytes) -> Any:
+    """The value of UTF-8 JSON. Raises json.JSONDecodeError, and nothing else."""
+    try:
+        text = body.decode("utf-8-sig")
+        value = json.loads(text, parse_constant=_refuse_constant)
+        if "\\ud" in text.lower():  # half a surrogate pair, escaped, is no character: nothing could encode it
+            json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        raise json.JSONDecodeError("nested too deeply", "", 0) from None
+    except UnicodeError:
+        raise json.JSONDecodeError("its text is not Unicode", "", 0) from None
+    except ValueError:
+        raise json.JSONDecodeError("a number has too many digits", "", 0) from None
+    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:
