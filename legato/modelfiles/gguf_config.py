@@ -7,6 +7,7 @@ from legato.core.errors import ModelError
 from legato.modelfiles.gguf_header import GgufHeader, read_gguf_header
 from legato.modelfiles.model_config import ModelConfig
 
+BOS_KEY = "tokenizer.ggml.bos_token_id"
 EOS_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 
 
@@ -34,15 +35,22 @@ def read_gguf_config(path: Path) -> ModelConfig:
         rms_norm_eps=_required(header, "llama.attention.layer_norm_rms_epsilon"),
         rope_theta=metadata.get("llama.rope.freq_base", 10000.0),
         tie_word_embeddings="output.weight" not in header.tensors,
-        eos_ids=frozenset(metadata[key] for key in EOS_KEYS if key in metadata),
-        bos_id=metadata.get("tokenizer.ggml.bos_token_id"),
+        eos_ids=frozenset(_token_id(header, key) for key in EOS_KEYS if key in metadata),
+        bos_id=_token_id(header, BOS_KEY) if BOS_KEY in metadata else None,
     )
 
 
 def _required(header: GgufHeader, key: str) -> Any:
     value = header.metadata.get(key)
-    if type(value) not in (int, float) or not value > 0:
+    if not isinstance(value, int | float) or not value > 0:
         raise ModelError(f"the header's {key} is {value!r}, not one positive number")
+    return value
+
+
+def _token_id(header: GgufHeader, key: str) -> int:
+    value = header.metadata[key]
+    if type(value) is not int or value < 0:
+        raise ModelError(f"the header's {key} is {value!r}, not a token id")
     return value
 
 
@@ -69,6 +77,6 @@ def _refuse_unsupported(header: GgufHeader, head_dim: int) -> None:
 
 def _vocab_size(header: GgufHeader) -> int:
     embedding = header.tensors.get("token_embd.weight")
-    if embedding is None:
-        raise ModelError("tensor 'token_embd.weight' is missing")
+    if embedding is None or len(embedding.shape) != 2:
+        raise ModelError("there is no tensor 'token_embd.weight' of two dimensions")
     return embedding.shape[0]

@@ -60,7 +60,9 @@ def read_hf_config(path: Path) -> ModelConfig:
 
 
 def _refuse_unsupported(config: Mapping[str, Any]) -> None:
-    names = config.get("architectures") or [config.get("model_type", "none")]
+    names = config.get("architectures")
+    if not names or not isinstance(names, list):
+        names = [config.get("model_type", "none")]
     if SUPPORTED not in names and names != ["llama"]:
         raise ModelError(f"the architecture is {', '.join(map(str, names))}; only {SUPPORTED} is served")
     for name in ("attention_bias", "mlp_bias", "sliding_window", "quantization_config"):
@@ -121,10 +123,15 @@ def _tokenizer_eos_ids(path: Path) -> Iterator[int]:
     text = token_text(settings.get("eos_token"))
     if text is None:
         return
-    added = settings.get("added_tokens_decoder")
-    known = {token_text(token): int(token_id) for token_id, token in added.items()} if added else {}
-    if text not in known:
-        known = _ids_by_text(read_json_if_present(path / "tokenizer.json"))
+    try:
+        added = settings.get("added_tokens_decoder") or {}
+        known = {token_text(token): int(token_id) for token_id, token in added.items()}
+        if text not in known:
+            known = _ids_by_text(read_json_if_present(path / "tokenizer.json"))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"the tokenizer's files in {path} do not list their added tokens: {error!r}"
+        ) from error
     if text in known:
         yield known[text]
 

@@ -39,6 +39,8 @@ def build_gguf_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
     tokenizer.pre_tokenizer = split
     tokenizer.decoder = decoders.ByteLevel()
     types = metadata.get("tokenizer.ggml.token_type", [])
+    if not isinstance(types, list) or len(types) not in (0, len(tokens)):
+        raise ModelError("tokenizer.ggml.token_type does not fit the vocabulary")
     for token, token_type in zip(tokens, types, strict=False):
         if token_type == TokenType.CONTROL:
             tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False)])

@@ -17,7 +17,9 @@ _GGUF_KEYS = {
 
 def special_tokens_of_gguf(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Role -> text, e.g. {"eos": "<|im_end|>"}, from a GGUF header."""
-    tokens = metadata.get("tokenizer.ggml.tokens", [])
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, list):
+        return {}
     ids = {role: metadata.get(key) for role, key in _GGUF_KEYS.items()}
     return {role: tokens[i] for role, i in ids.items() if isinstance(i, int) and 0 <= i < len(tokens)}
 

@@ -144,6 +144,7 @@ def test_folder_that_cannot_be_served_is_refused(
         ({"llama.expert_count": 8}, "llama.expert_count = 8"),
         ({"llama.block_count": "many"}, "llama.block_count is 'many'"),
         ({"llama.attention.head_count": 0}, "llama.attention.head_count is 0"),
+        ({"tokenizer.ggml.eos_token_id": [2, 3]}, r"eos_token_id is \[2, 3\], not a token id"),
         ({"llama.attention.head_count_kv": 0}, "num_kv_heads is 0"),
     ],
 )  # fmt: skip
@@ -159,6 +160,13 @@ def test_gguf_that_cannot_be_served_is_refused(
 def test_gguf_with_a_tensor_of_another_computation_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ModelError, match=name):
         read_gguf(tmp_path, TINY_GGUF, {name: ((8,), "F32", bytes(32))})
+
+
+def test_tokenizer_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="do not list their added tokens"):
+        read_folder(
+            tmp_path, config=TINY_LLAMA, tokenizer_config={"eos_token": "x", "added_tokens_decoder": [1]}
+        )
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", "[" * 100_000])

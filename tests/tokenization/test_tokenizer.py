@@ -121,6 +121,7 @@ def test_bos_is_added_when_the_file_says_so(tmp_path: Path) -> None:
         ({"pre": "qwen2"}, "'qwen2'; smollm, gpt-2 and default .*--tokenizer"),
         ({"tokens": 5}, "no list of texts tokenizer.ggml.tokens"),
         ({"tokens": ["a", "a"]}, "a token twice"),
+        ({"token_type": [3, 1]}, "token_type does not fit"),
         ({"merges": ["a b c"]}, "merges does not fit"),
         ({"merges": ["x y"]}, "merges does not fit"),
     ],
