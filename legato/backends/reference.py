@@ -77,9 +77,8 @@ class ReferenceProgram:
             for weight in weights_of(op)
         }
         self.rotations = {
-            op.rope: rotation_table(op.rope, min(op.rope.max_position, kv.num_tokens))
-            for op in program.ops
-            if isinstance(op, Rope)
+            rope: rotation_table(rope, min(rope.max_position, kv.num_tokens))
+            for rope in {op.rope for op in program.ops if isinstance(op, Rope)}
         }
         self.k_pages = np.zeros(kv.shape, np.float32)  # memory is taken when a page is first written
         self.v_pages = np.zeros(kv.shape, np.float32)
