@@ -4,10 +4,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI
 
+from legato import __version__
 from legato.api import generate_routes, openai_routes, ops_routes
 from legato.api.answers.plain import cancel_and_wait
 from legato.api.errors import install_error_handlers
@@ -33,8 +33,7 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
     app = FastAPI(
         title="legato",
         summary="Large language models over HTTP",
-        version=_version(),
-        root_path=server.root_path,
+        version=__version__,
         redirect_slashes=False,
         strict_content_type=False,  # a body without a content type is read as JSON
         lifespan=_lifespan,
@@ -48,15 +47,8 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
     # the last one added is the first that a request passes
     app.add_middleware(SizeLimit)
     app.add_middleware(Authentication, api_keys=server.api_key)
-    app.add_middleware(RequestScope, is_logged=server.enable_log_requests)
+    app.add_middleware(RequestScope, is_logged=server.enable_log_requests, root_path=server.root_path)
     return app
-
-
-def _version() -> str:
-    try:
-        return version("legato")
-    except PackageNotFoundError:  # run from a source tree
-        return "0+source"
 
 
 def _metrics(models: ServedModels) -> Metrics:

@@ -36,7 +36,7 @@ ReadGauges = Callable[[], EngineGauges | None]
 
 
 class EngineCollector(Collector):
-    """Reads the engines when Prometheus asks; one that does not run has gauges of 0 and keeps its counters."""
+    """Reads engines when Prometheus asks; one that does not run has gauges of 0 and keeps its counters."""
 
     def __init__(self, engines: Mapping[str, ReadGauges]) -> None:
         self._engines = engines

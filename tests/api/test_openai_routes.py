@@ -255,6 +255,11 @@ def test_values_out_of_range_are_refused_by_name(client: TestClient, field: str,
     assert refused(client, "/v1/completions", {"prompt": "a", field: value})["param"] == field
 
 
+def test_number_beyond_every_float_is_refused(client: TestClient) -> None:
+    response = client.post("/v1/completions", content=b'{"prompt": "a", "temperature": 1e999}')
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "temperature")
+
+
 @pytest.mark.parametrize("temperature", [0, 1e-30, 1e-5, 2])
 def test_extreme_temperatures_in_range_are_served(client: TestClient, temperature: float) -> None:
     body = {"prompt": "a", "temperature": temperature, "top_k": 10**9}

@@ -10,6 +10,7 @@ from starlette.types import Message
 
 from legato.api.sse import PING, EventStream, encode_event
 from legato.core.errors import EngineDiedError
+from legato.core.sampling_params import SamplingParams
 from tests.api.asgi_call import AsgiCall
 from tests.api.sse_events import events_of
 from tests.fakes import FakeGenerator
@@ -172,7 +173,7 @@ def test_failure_midway_is_an_error_event_then_done(client: TestClient, generato
 
     events = stream(client, "/v1/completions", {"prompt": "abcdef"})
 
-    assert completion_text(events[:2] + ["end"]) == "ab"
+    assert completion_text([*events[:2], "end"]) == "ab"
     assert events[2] == {
         "error": {
             "message": "the engine ended",
@@ -229,8 +230,6 @@ def test_heartbeat_fills_the_silence() -> None:
             sent.append(body)
             if sent.count(PING) == 2:
                 released.set()
-
-        from legato.core.sampling_params import SamplingParams
 
         source = await generator.submit(["a"], SamplingParams())
         response = EventStream(payloads(), source, heartbeat_s=0.001)
@@ -289,8 +288,6 @@ def test_cancelled_server_task_still_aborts(app: FastAPI, generator: FakeGenerat
 
 def test_client_that_breaks_while_we_write_ends_its_request(generator: FakeGenerator) -> None:
     async def run() -> None:
-        from legato.core.sampling_params import SamplingParams
-
         source = await generator.submit(["abc"], SamplingParams())
 
         async def payloads() -> Any:

@@ -11,7 +11,6 @@ from legato.api.limits import check_limit
 from legato.core.errors import RequestError
 from legato.frontend.generator import ChatMessage
 
-
 # Arguments of a template that have a field of their own, or no way in.
 TAKEN_ARGUMENTS = frozenset({"add_generation_prompt", "messages", "self", "tools"})
 

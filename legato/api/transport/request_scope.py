@@ -26,9 +26,15 @@ class RequestScope:
     """
 
     def __init__(
-        self, app: ASGIApp, *, is_logged: bool, clock: Callable[[], float] = time.perf_counter
+        self,
+        app: ASGIApp,
+        *,
+        is_logged: bool,
+        root_path: str = "",
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._app = app
+        self._root_path = root_path
         self._is_logged = is_logged
         self._clock = clock
 
@@ -39,6 +45,7 @@ class RequestScope:
         request_id = _request_id(scope)
         received_at = self._clock()
         scope["state"] = {**scope.get("state", {}), "request_id": request_id, "received_at": received_at}
+        scope["root_path"] = scope.get("root_path") or self._root_path
         status: int | None = None
 
         async def send_with_id(message: Message) -> None:

@@ -1,0 +1,69 @@
+"""Every kind of error has its status, and one shape."""
+
+import pytest
+from fastapi.testclient import TestClient
+
+from legato.api.errors import describe
+from legato.core import errors
+from legato.core.errors import LegatoError
+
+
+def test_every_error_class_has_a_row() -> None:
+    classes = [
+        value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, LegatoError)
+    ]
+    needs_wait = (errors.OverloadedError, errors.NotReadyError)
+
+    statuses = {
+        each.__name__: describe(
+            each("why", retry_after_s=1.0) if each in needs_wait else each("why"), "id"
+        ).status
+        for each in classes
+    }
+
+    assert statuses == {
+        "LegatoError": 500,
+        "NonFiniteLogitsError": 500,
+        "ConfigError": 503,
+        "ModelError": 503,
+        "RequestError": 400,
+        "UnknownModelError": 404,
+        "OverloadedError": 429,
+        "NotReadyError": 503,
+        "EngineDiedError": 503,
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nope", 404, "not_found"),
+        ("POST", "/v1/", 404, "not_found"),
+        ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
+        ("GET", "/generate", 405, "method_not_allowed"),
+        ("DELETE", "/health", 405, "method_not_allowed"),
+    ],
+)
+def test_wrong_paths_and_methods_answer_in_openais_shape(
+    client: TestClient, method: str, path: str, status: int, code: str
+) -> None:
+    response = client.request(method, path)
+
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/json"
+    assert response.json()["error"]["code"] == code
+    assert path in response.json()["error"]["message"]
+
+
+def test_405_names_the_methods_that_are_allowed(client: TestClient) -> None:
+    assert client.get("/v1/completions").headers["allow"] == "POST"
+
+
+def test_missing_field_is_400_on_v1_and_fastapis_422_on_the_lessons_routes(client: TestClient) -> None:
+    openai = client.post("/v1/chat/completions", json={})
+    lesson = client.post("/generate", json={})
+
+    assert openai.status_code == 400
+    assert openai.json()["error"]["param"] == "messages"
+    assert lesson.status_code == 422
+    assert lesson.json()["detail"][0]["loc"] == ["body", "prompts"]

@@ -1,0 +1,22 @@
+"""The HTTP layer stays light: it loads neither arrays, nor tokenizers, nor the engine."""
+
+import subprocess
+import sys
+
+
+def test_importing_the_app_loads_nothing_heavy() -> None:
+    heavy = (
+        "numpy",
+        "tokenizers",
+        "jinja2",
+        "torch",
+        "huggingface_hub",
+        "httpx",
+        "legato.engine",
+        "legato.models",
+    )
+    code = f"import sys, legato.api.app; print([name for name in {heavy} if name in sys.modules])"
+
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert printed.strip() == "[]"

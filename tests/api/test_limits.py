@@ -1,0 +1,67 @@
+"""Each row of the table of limits below, at and above its number."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from legato.api.limits import LIMITS
+
+# row -> path, a body that holds `count` of what the row counts, and the param of the refusal
+BODIES: dict[str, tuple[str, Callable[[int], dict[str, Any]], str]] = {
+    "messages": (
+        "/v1/chat/completions",
+        lambda count: {"messages": [{"role": "user", "content": ""}] * count, "max_tokens": 1},
+        "messages",
+    ),
+    "prompts": ("/v1/completions", lambda count: {"prompt": ["a"] * count}, "prompt"),
+    "stop": ("/v1/completions", lambda count: {"prompt": "a", "stop": ["z"] * count}, "stop"),
+    "stop_chars": ("/v1/completions", lambda count: {"prompt": "a", "stop": ["a", "z" * count][1:]}, "stop"),
+    "stop_token_ids": (
+        "/v1/completions",
+        lambda count: {"prompt": "a", "stop_token_ids": [1] * count},
+        "stop_token_ids",
+    ),
+    "logit_bias": (
+        "/v1/completions",
+        lambda count: {"prompt": "a", "logit_bias": {str(token_id): 1 for token_id in range(count)}},
+        "logit_bias",
+    ),
+    "cache_salt": ("/v1/completions", lambda count: {"prompt": "a", "cache_salt": "s" * count}, "cache_salt"),
+    "template_kwargs": (
+        "/v1/chat/completions",
+        lambda count: {
+            "messages": [{"role": "user", "content": "a"}],
+            "chat_template_kwargs": {f"k{number}": 1 for number in range(count)},
+        },
+        "chat_template_kwargs",
+    ),
+}
+TESTED_IN_TRANSPORT = {"body", "body_time", "header", "header_lines", "request_id"}
+
+
+def test_every_row_is_tested() -> None:
+    assert set(LIMITS) == set(BODIES) | TESTED_IN_TRANSPORT
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_below_and_at_the_limit_is_served_and_above_is_refused(client: TestClient, name: str) -> None:
+    path, body, param = BODIES[name]
+    maximum = LIMITS[name].maximum
+    client.app.state.models.find(None)[1].generator.max_model_len = 10_000  # type: ignore[attr-defined]
+
+    assert client.post(path, json=body(maximum - 1)).status_code == 200
+    assert client.post(path, json=body(maximum)).status_code == 200
+    refused = client.post(path, json=body(maximum + 1))
+
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == param
+    assert refused.json()["error"]["code"] == "limit_exceeded"
+    assert str(maximum) in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("num_prompts", "status"), [(255, 200), (256, 200), (257, 422)])
+def test_batches_of_the_lesson_have_the_same_limit(client: TestClient, num_prompts: int, status: int) -> None:
+    body = {"prompts": ["a"] * num_prompts, "max_tokens": 1}
+    assert client.post("/generate", json=body).status_code == status

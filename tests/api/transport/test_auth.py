@@ -1,0 +1,103 @@
+"""Keys: who is let in, and that no header ever makes 500 of a 401."""
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from legato.api.app import create_app
+from legato.core.config import ServerConfig
+from tests.api.fake_service import FakeService
+
+KEYS = ("alpha", "beta", "ключ")
+
+
+@pytest.fixture
+def client(service: FakeService) -> TestClient:
+    return TestClient(create_app({"fake": service}, ServerConfig(api_key=KEYS)))
+
+
+def keyless(service: FakeService, host: str) -> TestClient:
+    return TestClient(create_app({"fake": service}, ServerConfig()), client=(host, 50000))
+
+
+@pytest.mark.parametrize(
+    "value", [b"Bearer alpha", b"bearer beta", b"BEARER   alpha ", "Bearer ключ".encode()]
+)
+def test_each_key_is_let_in_whatever_the_case_of_the_scheme(client: TestClient, value: bytes) -> None:
+    assert client.get("/v1/models", headers={"authorization": value}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"Bearer alphb",
+        b"Bearer alph",
+        b"Bearer alphaa",
+        b"Bearer ",
+        b"Bearer",
+        b"",
+        b"alpha",
+        b"Basic alpha",
+        "Bearer чужой".encode(),
+        b"Bearer \xff\xfe",
+        b"Bearer " + b"x" * 2**20,
+    ],
+)
+def test_wrong_keys_get_401_in_openais_shape(client: TestClient, value: bytes) -> None:
+    response = client.get("/v1/models", headers={"authorization": value})
+
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert response.json()["error"]["code"] == "invalid_api_key"
+
+
+def test_two_keys_at_once_get_401(client: TestClient) -> None:
+    headers = [("authorization", "Bearer alpha"), ("authorization", "Bearer alpha")]
+    assert client.get("/v1/models", headers=headers).status_code == 401
+
+
+def test_every_route_but_two_wants_a_key(client: TestClient) -> None:
+    app = client.app
+    assert isinstance(app, FastAPI)
+    paths = {
+        *app.openapi()["paths"],
+        "/docs",
+        "/openapi.json",
+        "/nope",
+        "/health/",
+        "//health",
+    }
+
+    let_in = {
+        path
+        for path in paths
+        for method in ("GET", "POST")
+        if client.request(method, path).status_code != 401
+    }
+
+    assert let_in == {"/health", "/ready"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "testclient", ""])
+def test_without_keys_this_machine_is_served(service: FakeService, host: str) -> None:
+    assert keyless(service, host).get("/v1/models").status_code == 200
+
+
+@pytest.mark.parametrize("host", ["10.0.0.7", "::ffff:10.0.0.7", "2001:db8::1", "example.org", "0.0.0.0"])
+def test_without_keys_others_get_401_with_the_remedy(service: FakeService, host: str) -> None:
+    response = keyless(service, host).get("/v1/models")
+
+    assert response.status_code == 401
+    assert "--api-key" in response.json()["error"]["message"]
+    assert "LEGATO_API_KEY" in response.json()["error"]["message"]
+    assert keyless(service, host).get("/health").status_code == 200
+
+
+def test_prefix_of_a_proxy_neither_opens_nor_closes_a_route(service: FakeService) -> None:
+    server = ServerConfig(api_key=("alpha",), root_path="/llm")
+    client = TestClient(create_app({"fake": service}, server))
+
+    assert client.get("/llm/health").status_code == 200
+    assert client.get("/health").status_code == 200
+    assert client.get("/llm/v1/models").status_code == 401
+    assert client.get("/llm/v1/models", headers={"authorization": "Bearer alpha"}).status_code == 200
