@@ -5,6 +5,8 @@ import hashlib
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +52,7 @@ class EngineService:
     def fingerprint(self) -> str:
         opened = self._need_opened()
         ready = opened.llm.client.ready
-        parts = [__version__, ready.numeric_mode if ready else "", *_weight_files(opened.path)]
-        return "fp_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+        return _fingerprint(opened.path, ready.numeric_mode if ready else "")
 
     async def start(self) -> None:
         if self._opened is None:
@@ -66,7 +67,11 @@ class EngineService:
             if not answer.done():
                 answer.set_result(stats)
 
-        self._need_opened().llm.client.query_stats(lambda stats: loop.call_soon_threadsafe(deliver, stats))
+        def hand_over(stats: EngineStats) -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(deliver, stats)
+
+        self._need_opened().llm.client.query_stats(hand_over)
         return await answer
 
     def latest_stats(self) -> EngineStats | None:
@@ -110,7 +115,13 @@ class EngineService:
         return self._opened
 
 
+@cache
+def _fingerprint(path: Path, numeric_mode: str) -> str:
+    parts = [__version__, numeric_mode, *_weight_files(path)]
+    return "fp_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
 def _weight_files(path: Path) -> list[str]:
-    """Names and sizes of the files that hold the weights: another model, or another version, differs in them."""
+    """Names and sizes of the files that hold the weights: another model differs in them."""
     files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
     return [f"{file.name} {file.stat().st_size}" for file in files]

@@ -35,7 +35,7 @@ def main() -> int:
 def serve(channel: Channel[ToEngine]) -> str:
     """Load what the first message asks for and serve it; returns the reason for the end."""
     started = time.perf_counter()
-    start = channel.receive(block=True)[0]
+    start, *early = channel.receive(block=True)  # requests may come before the model is loaded
     if isinstance(start, Shutdown):
         return "shutdown asked for"
     if not isinstance(start, Start):
@@ -66,7 +66,7 @@ def serve(channel: Channel[ToEngine]) -> str:
         ]
     )
     try:
-        return run(engine.core, channel)
+        return run(engine.core, channel, early)
     finally:
         engine.core.close()
 

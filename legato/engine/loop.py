@@ -39,17 +39,23 @@ class EngineCore(Protocol):
     def check_integrity(self) -> None: ...
 
 
-def run(core: EngineCore, channel: Channel[ToEngine]) -> str:
-    """Serve until told to end, or until the API process is gone; returns the reason for the end."""
+def run(core: EngineCore, channel: Channel[ToEngine], early: Sequence[ToEngine] = ()) -> str:
+    """Serve until told to end, or until the API process is gone; returns the reason for the end.
+
+    early  messages that were received already
+    """
+    incoming = list(early)
     try:
         while True:
             if not core.has_work:
                 core.check_integrity()
+            incoming += channel.receive(block=not (core.has_work or incoming))
             outgoing: list[FromEngine] = []
-            for message in channel.receive(block=not core.has_work):
+            for message in incoming:
                 if isinstance(message, Shutdown):
                     return "shutdown asked for"
                 outgoing += handle(core, message)
+            incoming.clear()
             if outgoing:  # before the step, which may take long
                 channel.send(outgoing)
             if core.has_work:

@@ -79,7 +79,10 @@ class Channel(Generic[Incoming]):
             end = start + _LENGTH.size + length
             if len(self._buffer) < end:
                 break
-            messages += self._decoder.decode(memoryview(self._buffer)[start + _LENGTH.size : end])
+            try:
+                messages += self._decoder.decode(bytes(self._buffer[start + _LENGTH.size : end]))
+            except msgspec.MsgspecError as error:
+                raise ChannelClosedError(f"a frame that is not of our protocol: {error}") from error
             start = end
         del self._buffer[:start]
         return messages

@@ -16,6 +16,7 @@ from legato.ipc.channel import ChannelClosedError
 from legato.ipc.messages import (
     AddRequest,
     EngineStats,
+    Failed,
     FromEngine,
     Progress,
     Ready,
@@ -187,7 +188,9 @@ class ProcessClient:
                         self._set_status(EngineStage.FAILED, reason)
                 self._ready = None
                 self._outbox = SimpleQueue()
-            self._router.fail_all(reason)
+                lost = self._router.forget_all()
+            for request_id, sink in lost.items():
+                sink(Failed(request_id=request_id, error=reason))
             if self._status.stage is EngineStage.FAILED:
                 logger.error("no engine: %s", reason)
                 return

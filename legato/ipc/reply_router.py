@@ -64,11 +64,10 @@ class ReplyRouter:
         if sink is not None:
             sink(message)
 
-    def fail_all(self, reason: str) -> None:
-        """The engine is gone: everyone who waits hears it now."""
+    def forget_all(self) -> dict[str, Sink]:
+        """The engine is gone: who waited for it, by request."""
         with self._lock:
             sinks, self._sinks = self._sinks, {}
             self._stats_sinks.clear()
             self.latest_stats = EngineStats()
-        for request_id, sink in sinks.items():
-            sink(Failed(request_id=request_id, error=reason))
+        return sinks

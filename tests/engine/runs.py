@@ -1,4 +1,4 @@
-"""Runs a set of requests through a real core in one mode, and keeps every token and the bits of every logit."""
+"""Runs requests through a real core in one mode, and keeps every token and the bits of every logit."""
 
 import hashlib
 import random
@@ -88,7 +88,11 @@ def run(engine: Engine, requests: Sequence[AddRequest], *, arrivals_per_step: in
 def run_alone(model: Model, requests: Sequence[AddRequest], **settings: object) -> Run:
     """Each request by itself, one after the other: no batch, no chunk, no cache."""
     engine = build_engine(
-        model, max_num_seqs=1, overlap=False, enable_prefix_caching=False, **{"batching": "continuous", **settings}
+        model,
+        max_num_seqs=1,
+        overlap=False,
+        enable_prefix_caching=False,
+        **{"batching": "continuous", **settings},
     )
     return run(engine, requests, arrivals_per_step=len(requests))
 

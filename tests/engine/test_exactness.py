@@ -1,7 +1,5 @@
 """The promise: alone == batched == chunked == cached == preempted == static == overlapped, bit for bit."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -42,13 +40,13 @@ class Reference:
 
 
 @pytest.fixture(scope="module")
-def short() -> Iterator[Reference]:
-    yield Reference(NUM_SHORT)
+def short() -> Reference:
+    return Reference(NUM_SHORT)
 
 
 @pytest.fixture(scope="module")
-def full() -> Iterator[Reference]:
-    yield Reference(NUM_FULL)
+def full() -> Reference:
+    return Reference(NUM_FULL)
 
 
 def check_mode(reference_run: Reference, mode: str) -> None:

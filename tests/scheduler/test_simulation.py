@@ -1,4 +1,4 @@
-"""The shipped scheduler under random scenarios: everyone ends once, with the right tokens, and no page leaks."""
+"""The shipped scheduler under random scenarios: everyone ends once, with the right tokens."""
 
 import random
 

@@ -27,7 +27,7 @@ def spell(data: bytes) -> str:
     return "".join(CHAR_OF_BYTE[byte] for byte in data)
 
 
-def byte_level_tokenizer(add_bos: bool | None = None) -> Tokenizer:
+def byte_level_backend() -> tokenizers.Tokenizer:
     """Ids 0 to 255 are the bytes; then PIECES, and cuts inside characters; then <|end|> and <tool 한>."""
     cuts = ["한".encode()[:2], "한".encode()[2:] + "국".encode()[:1], "🧑".encode()[1:]]
     tokens = [spell(bytes([byte])) for byte in range(256)]
@@ -37,7 +37,11 @@ def byte_level_tokenizer(add_bos: bool | None = None) -> Tokenizer:
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens([AddedToken("<|end|>", special=True, normalized=False)])
     backend.add_tokens([AddedToken("<tool 한>", normalized=False)])
-    return Tokenizer(backend, {"bos": "<|end|>", "eos": "<|end|>"}, add_bos)
+    return backend
+
+
+def byte_level_tokenizer(add_bos: bool | None = None) -> Tokenizer:
+    return Tokenizer(byte_level_backend(), {"bos": "<|end|>", "eos": "<|end|>"}, add_bos)
 
 
 def byte_fallback_tokenizer() -> Tokenizer:

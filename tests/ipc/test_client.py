@@ -1,0 +1,237 @@
+"""The client over real engine processes: answers by id, deaths heard at once, the next engine, clean ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from legato.core.config import EngineConfig
+from legato.core.errors import NotReadyError
+from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.ipc.client import EngineStage, ProcessClient
+from legato.ipc.messages import Accepted, AddRequest, EngineStats, Failed, Rejected, TokenOutput
+from legato.ipc.reply_router import Reply
+from legato.ipc.supervisor import EngineProcess, RestartBudget, start_engine
+
+Replies = SimpleQueue[Reply]
+
+
+class Engines:
+    """Starts engines and remembers them, so that a test can kill the one that runs."""
+
+    def __init__(self) -> None:
+        self.started: list[EngineProcess] = []
+
+    def __call__(self) -> EngineProcess:
+        self.started.append(start_engine())
+        return self.started[-1]
+
+
+@pytest.fixture
+def engines() -> Engines:
+    return Engines()
+
+
+@pytest.fixture
+def client(tiny_model: Path, engines: Engines) -> Iterator[ProcessClient]:
+    client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=engines)
+    client.start()
+    client.wait_ready(30)
+    yield client
+    client.close()
+
+
+def request(request_id: str, *, first_id: int = 1, max_tokens: int = 5) -> AddRequest:
+    params = SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True)
+    return AddRequest(request_id=request_id, token_ids=[first_id, 2, 3], params=params, seed=0)
+
+
+def tokens_of(replies: Replies, timeout_s: float = 20) -> list[int]:
+    """The tokens of one request, up to its end."""
+    tokens: list[int] = []
+    while True:
+        reply = replies.get(timeout=timeout_s)
+        if isinstance(reply, TokenOutput):
+            tokens += reply.token_ids
+            if reply.finish_reason:
+                return tokens
+        else:
+            assert isinstance(reply, Accepted)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+def test_answers_go_to_who_asked_in_order(client: ProcessClient) -> None:
+    sinks: dict[str, Replies] = {f"r{i}": SimpleQueue() for i in range(8)}
+    for number, (request_id, replies) in enumerate(sinks.items()):
+        client.submit([request(request_id, first_id=number)], replies.put)
+    together = [tokens_of(replies) for replies in sinks.values()]
+    alone: Replies = SimpleQueue()
+    client.submit([request("again", first_id=3)], alone.put)
+    assert tokens_of(alone) == together[3]
+    assert len({tuple(tokens) for tokens in together}) == 8
+
+
+@pytest.mark.parametrize(
+    ("ids", "max_tokens", "code"),
+    [
+        ([1] * 600, 5, "context_length_exceeded"),
+        ([1], 600, "context_length_exceeded"),
+        ([99999], 5, "invalid_token_id"),
+    ],
+)
+def test_request_that_can_never_be_served_is_rejected(
+    client: ProcessClient, ids: list[int], max_tokens: int, code: str
+) -> None:
+    replies: Replies = SimpleQueue()
+    params = SamplingParams(max_tokens=max_tokens)
+    client.submit([AddRequest(request_id="bad", token_ids=ids, params=params, seed=0)], replies.put)
+    reply = replies.get(timeout=20)
+    assert isinstance(reply, Rejected)
+    assert reply.code == code
+    assert reply.param == "prompt"
+
+
+def test_statistics_hold_the_ledger_of_each_request(client: ProcessClient) -> None:
+    replies: Replies = SimpleQueue()
+    client.submit([request("long", max_tokens=500)], replies.put)
+    assert isinstance(replies.get(timeout=20), Accepted)
+    answers: SimpleQueue[EngineStats] = SimpleQueue()
+    client.query_stats(answers.put)
+    (ledger,) = answers.get(timeout=20).requests
+    assert ledger.request_id == "long"
+    assert (ledger.prompt_len, ledger.max_device_len) == (3, 503)
+    assert ledger.extend_len == ledger.device_len - ledger.cached_len
+    assert ledger.remain_len == 503 - ledger.device_len
+
+
+def test_abort_ends_the_request_and_frees_its_pages(client: ProcessClient) -> None:
+    replies: Replies = SimpleQueue()
+    client.submit([request("gone", max_tokens=500)], replies.put)
+    assert isinstance(replies.get(timeout=20), Accepted)
+    client.abort(["gone"])
+    wait_until(lambda: client.latest_stats.running == 0 and client.latest_stats.pages_held == 0)
+    assert client.latest_stats.step < 500
+
+
+def test_killed_engine_is_heard_at_once_and_replaced(client: ProcessClient, engines: Engines) -> None:
+    replies: Replies = SimpleQueue()
+    client.submit([request("lost", max_tokens=500)], replies.put)
+    assert isinstance(replies.get(timeout=20), Accepted)
+    engines.started[0].process.send_signal(signal.SIGKILL)
+    last = replies.get(timeout=20)
+    while isinstance(last, TokenOutput):
+        last = replies.get(timeout=20)
+    assert isinstance(last, Failed)
+    assert "SIGKILL" in last.error
+    wait_until(lambda: len(engines.started) == 2 and client.status.stage is EngineStage.READY)
+    fresh: Replies = SimpleQueue()
+    client.submit([request("next")], fresh.put)
+    assert len(tokens_of(fresh)) == 5
+
+
+def test_request_sent_while_the_next_engine_loads_is_answered(
+    client: ProcessClient, engines: Engines
+) -> None:
+    engines.started[0].process.kill()
+    wait_until(lambda: client.status.stage is EngineStage.LOADING)
+    replies: Replies = SimpleQueue()
+    client.submit([request("patient")], replies.put)
+    first = replies.get(timeout=20)
+    if isinstance(first, Failed):  # it was sent in the moment in which the death was noticed
+        client.wait_ready(20)
+        client.submit([request("patient again")], replies.put)
+        first = replies.get(timeout=20)
+    assert isinstance(first, Accepted)
+    assert len(tokens_of(replies)) == 5
+
+
+def test_engine_that_keeps_dying_is_given_up(tiny_model: Path, engines: Engines) -> None:
+    budget = RestartBudget(max_restarts=1, window_s=60, clock=lambda: 0.0)
+    client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=engines, budget=budget)
+    client.start()
+    for number in range(2):
+        wait_until(lambda number=number: len(engines.started) == number + 1)
+        engines.started[number].process.kill()
+    wait_until(lambda: client.status.stage is EngineStage.FAILED)
+    with pytest.raises(NotReadyError, match="SIGKILL"):
+        client.submit([request("late")], lambda _: None)
+    with pytest.raises(NotReadyError, match="SIGKILL"):
+        client.wait_ready(1)
+    client.close()
+
+
+def test_restart_budget_is_a_sliding_window() -> None:
+    now = [0.0]
+    budget = RestartBudget(max_restarts=2, window_s=10, clock=lambda: now[0])
+    assert [budget.take() for _ in range(3)] == [True, True, False]
+    now[0] = 11
+    assert budget.take()
+
+
+def test_model_that_cannot_be_loaded_fails_the_start_with_its_reason(tmp_path: Path) -> None:
+    client = ProcessClient(EngineConfig(model=str(tmp_path)))
+    client.start()
+    with pytest.raises(NotReadyError, match=r"config\.json"):
+        client.wait_ready(20)
+    assert client.status.stage is EngineStage.FAILED
+    client.close()
+
+
+def test_close_ends_the_process_and_fails_who_waits(client: ProcessClient, engines: Engines) -> None:
+    replies: Replies = SimpleQueue()
+    client.submit([request("cut", max_tokens=500)], replies.put)
+    assert isinstance(replies.get(timeout=20), Accepted)
+    client.close()
+    assert engines.started[0].process.returncode == 0
+    last = replies.get(timeout=20)
+    while isinstance(last, TokenOutput):
+        last = replies.get(timeout=20)
+    assert isinstance(last, Failed) or (
+        isinstance(last, TokenOutput) and last.finish_reason is FinishReason.LENGTH
+    )
+
+
+def test_engine_ends_when_its_parent_is_killed(tiny_model: Path) -> None:
+    script = (
+        "import sys, time\n"
+        "from legato.ipc.client import ProcessClient\n"
+        "from legato.core.config import EngineConfig\n"
+        "from legato.ipc.supervisor import start_engine\n"
+        "def spawn():\n    process = start_engine(); print(process.pid, flush=True); return process\n"
+        "client = ProcessClient(EngineConfig(model=sys.argv[1]), spawn=spawn)\n"
+        "client.start(); client.wait_ready(30); print('ready', flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(tiny_model)], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    engine_pid = int(parent.stdout.readline())
+    assert parent.stdout.readline() == "ready\n"
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    wait_until(lambda: not is_running(engine_pid))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_is_running_knows_this_process() -> None:
+    assert is_running(os.getpid())
