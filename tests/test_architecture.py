@@ -1,0 +1,67 @@
+"""The rules of the house that a linter does not know: sizes of files, functions and folders; who loads what."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted((ROOT / "legato").rglob("*.py"))
+MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_FOLDER_FILES = 400, 60, 12
+VAGUE_NAMES = {"utils", "util", "common", "helpers", "misc"}
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *sorted((ROOT / "tests").rglob("*.py"))], ids=name_of)
+def test_file_and_its_functions_are_short(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") < MAX_FILE_LINES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno:
+            assert node.end_lineno - node.lineno < MAX_FUNCTION_LINES, f"{node.name} is too long"
+
+
+@pytest.mark.parametrize("path", [each for each in SOURCES if each.read_text()], ids=name_of)
+def test_file_says_what_it_is_for(path: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(path.read_text()))
+    assert docstring, "begin the file with a line that says what it is for"
+
+
+def test_folders_are_for_eyes() -> None:
+    folders = {path.parent for path in SOURCES}
+    crowded = {
+        name_of(folder): count
+        for folder in folders
+        if (count := sum(1 for path in folder.glob("*.py") if path.name != "__init__.py")) > MAX_FOLDER_FILES
+    }
+    assert not crowded
+    assert not {path.stem for path in SOURCES} & VAGUE_NAMES
+
+
+def modules_loaded_by(statement: str) -> set[str]:
+    """Top names of all modules in a fresh interpreter after the statement."""
+    script = f"{statement}\nimport sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    return set(subprocess.check_output([sys.executable, "-c", script], text=True, cwd=ROOT).split())
+
+
+def test_engine_process_loads_no_web_framework_and_no_torch() -> None:
+    loaded = modules_loaded_by(
+        "import legato.engine.__main__, legato.engine.assembly, legato.backends.reference"
+    )
+    assert "numpy" in loaded
+    assert not loaded & {"fastapi", "uvicorn", "pydantic", "tokenizers", "torch", "transformers", "asyncio"}
+
+
+def test_api_process_loads_no_arrays_and_no_torch() -> None:
+    loaded = modules_loaded_by("import legato.api.asgi, legato.frontend.llm")
+    assert "fastapi" in loaded
+    assert not loaded & {"numpy", "torch", "transformers"}
+
+
+def test_package_itself_is_lazy() -> None:
+    assert not modules_loaded_by("import legato") & {"fastapi", "numpy", "msgspec", "tokenizers"}
