@@ -1,0 +1,1 @@
+"""Seeded workloads that drive servers, and what they measured."""

@@ -1,0 +1,74 @@
+"""`legato bench batching`: one request with many prompts, static and continuous, in a table."""
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from legato.cli.progress import Progress
+from legato.core.config import DEFAULT_MODEL
+from legato.core.errors import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model", "-m", default=DEFAULT_MODEL, help="as for legato serve (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--num-prompts",
+        type=int,
+        nargs="+",
+        metavar="N",
+        default=[1, 4, 16, 64],
+        help="prompts in the request (default: 1 4 16 64); a measured 4 predicts the others",
+    )
+    parser.add_argument(
+        "--max-tokens", type=int, default=50, help="of each answer (default: %(default)s)", metavar="TOKENS"
+    )
+    parser.add_argument("--repeats", type=int, default=1, help="the median counts (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the prompts (default: %(default)s)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the table here too, as Markdown")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the table. Raises BenchError when a server fails or the policies give different texts."""
+    for flag, least in (("--num-prompts", min(arguments.num_prompts)), ("--repeats", arguments.repeats)):
+        if least < 1:
+            raise ConfigError(f"{flag} {least}: must be at least 1")
+    from legato.bench.batching import Workload, compare_batching
+    from legato.bench.batching_report import batching_page, batching_table
+
+    workload = Workload(
+        prompts=_prompts(arguments.model, max(arguments.num_prompts), arguments.seed),
+        nums=arguments.num_prompts,
+        repeats=arguments.repeats,
+        fields={"max_tokens": arguments.max_tokens, "add_special_tokens": False},
+    )
+    with Progress("bench batching") as progress:
+        comparisons = compare_batching(arguments.model, workload, progress.show)
+    print(batching_table(comparisons))
+    if arguments.output is not None:
+        page = batching_page(comparisons, model=arguments.model, command=_command(arguments))
+        arguments.output.write_text(page, encoding="utf-8")
+    return 0
+
+
+def _prompts(model: str, num: int, seed: int) -> Sequence[str]:
+    """Questions in the model's chat template, so that answers end; bare where it has none."""
+    from legato.bench.workload import make_questions
+    from legato.modelfiles.catalog import resolve
+    from legato.tokenization.chat_template import load_chat_template
+
+    questions = make_questions(num, seed)
+    template = load_chat_template(resolve(model).path)
+    if template is None:
+        return questions
+    return [template.render([{"role": "user", "content": question}]) for question in questions]
+
+
+def _command(arguments: argparse.Namespace) -> str:
+    nums = map(str, arguments.num_prompts)
+    words = ["legato", "bench", "batching", "--model", arguments.model, "--num-prompts", *nums]
+    words += ["--max-tokens", str(arguments.max_tokens), "--repeats", str(arguments.repeats)]
+    return shlex.join([*words, "--seed", str(arguments.seed)])

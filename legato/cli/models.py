@@ -1,0 +1,47 @@
+"""`legato models`: what can be served by name, what of it is here, and where."""
+
+import argparse
+import sys
+
+from legato.core.errors import ModelError
+from legato.modelfiles import catalog
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    actions.add_parser("list", help="the models known by name").set_defaults(run=list_models)
+    for name, run, text in (
+        ("pull", pull, "bring a model onto this machine, and print where it is"),
+        ("where", where, "print where a model is, without downloading it"),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("model", metavar="MODEL", help="a name of the list, or a hub name like org/name")
+        action.add_argument("--revision", help="branch, tag or commit of a hub model")
+        action.set_defaults(run=run)
+
+
+def list_models(arguments: argparse.Namespace) -> int:
+    rows = [("NAME", "HERE", "WHAT")]
+    rows += [(each.name, "yes" if each.is_present else "no", each.description) for each in catalog.entries()]
+    name_len = max(len(name) for name, _, _ in rows)
+    for name, here, what in rows:
+        print(f"{name:{name_len}}  {here:4}  {what}")
+    return 0
+
+
+def pull(arguments: argparse.Namespace) -> int:
+    """Progress goes to standard error, so that the path alone can be captured."""
+    files = catalog.pull(
+        arguments.model, revision=arguments.revision, report=lambda line: print(line, file=sys.stderr)
+    )
+    print(files.path)
+    return 0
+
+
+def where(arguments: argparse.Namespace) -> int:
+    path = catalog.where(arguments.model, revision=arguments.revision)
+    if path is None:
+        name = arguments.model
+        raise ModelError(f"{name} is not on this machine; this brings it: legato models pull {name}")
+    print(path)
+    return 0

@@ -1,0 +1,101 @@
+"""Flags from the tables in `core/config.py`, and the settings that a command line gives."""
+
+import argparse
+from collections.abc import Collection
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from legato.core.config import EngineConfig
+from legato.core.errors import ConfigError
+from legato.core.settings import Resolved, resolve_settings
+
+Settings = TypeVar("Settings")
+
+
+def add_settings(
+    parser: argparse.ArgumentParser, kind: type[Any], title: str, *, leave_out: Collection[str] = ()
+) -> None:
+    """A flag for each field of a settings class; one that is not given leaves no trace in the arguments."""
+    group = parser.add_argument_group(title)
+    for each in fields(kind):
+        if each.name not in leave_out:
+            group.add_argument(*_spellings(each), **_argument(each))
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """The positional MODEL, another way to say --model."""
+    parser.add_argument(
+        "positional_model", nargs="?", metavar="MODEL", default=argparse.SUPPRESS, help="the same as --model"
+    )
+
+
+def add_print_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--print-config", action="store_true", help="print each setting and where it came from, and end"
+    )
+
+
+def resolve(kind: type[Settings], arguments: argparse.Namespace) -> Resolved[Settings]:
+    """Arguments win over LEGATO_* variables, those over defaults. Raises ConfigError."""
+    given = vars(arguments)
+    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]  # a settings class
+    settings = {name: value for name, value in given.items() if name in names}
+    if kind is EngineConfig and "positional_model" in given:
+        model = given["positional_model"]
+        if settings.setdefault("model", model) != model:
+            raise ConfigError(f"two models are named: {model} and --model {settings['model']}")
+    return resolve_settings(kind, settings)
+
+
+def config_table(*parts: Resolved[Any]) -> str:
+    """A line a setting: its flag, its value with secrets masked, and where that came from."""
+    rows = [
+        (flag_of(each.name), _shown(getattr(part.value, each.name), each.metadata), part.sources[each.name])
+        for part in parts
+        for each in fields(part.value)
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return "\n".join(f"{flag:{widths[0]}}  {value:{widths[1]}}  {source}" for flag, value, source in rows)
+
+
+def flag_of(name: str) -> str:
+    """max_num_seqs -> --max-num-seqs"""
+    return "--" + name.replace("_", "-")
+
+
+def split_list(text: str) -> list[str]:
+    """The parts of a,b,c."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _spellings(each: Any) -> list[str]:
+    return [flag_of(each.name), *each.metadata.get("aliases", ())]
+
+
+def _argument(each: Any) -> dict[str, Any]:
+    """What argparse must know of a field besides its spellings."""
+    metadata, kind = each.metadata, each.metadata.get("type", type(each.default))
+    shared = {"dest": each.name, "default": argparse.SUPPRESS, "help": _help(each)}
+    if kind is bool:
+        return {**shared, "action": argparse.BooleanOptionalAction}
+    metavar = None if metadata.get("choices") else each.name.rpartition("_")[2].upper()
+    if metadata.get("is_list"):
+        return {**shared, "action": "extend", "type": split_list, "metavar": f"{metavar}[,{metavar}]"}
+    return {**shared, "type": kind, "choices": metadata.get("choices"), "metavar": metavar}
+
+
+def _help(each: Any) -> str:
+    text: str = each.metadata["help"].replace("%", "%%")
+    if each.default in (None, (), "", False):
+        return text
+    return f"{text} (default: {'yes' if each.default is True else each.default})"
+
+
+def _shown(value: Any, metadata: Any) -> str:
+    if value in (None, (), ""):
+        return "-"
+    if metadata.get("is_secret"):
+        return "***"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,67 @@
+"""`legato serve`: the port first, then the model's files, then the server."""
+
+import argparse
+import logging
+import socket
+import time
+
+from legato.cli.listener import is_loopback, open_listener, url_of
+from legato.cli.options import add_model, add_print_config, add_settings, config_table, resolve
+from legato.core.config import EngineConfig, ServerConfig
+from legato.observability.logs import set_up_logging
+
+logger = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    add_print_config(parser)
+    add_settings(parser, ServerConfig, "server")
+    add_settings(parser, EngineConfig, "engine")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a signal. Raises ListenError, ModelError or ConfigError before it serves."""
+    started = time.perf_counter()
+    engine, server = resolve(EngineConfig, arguments), resolve(ServerConfig, arguments)
+    if arguments.print_config:
+        print(config_table(server, engine))
+        return 0
+    set_up_logging(server.value.log_level)
+    with open_listener(server.value.host, server.value.port) as listener:
+        warn_if_open(listener, server.value)
+        return _serve(engine.value, server.value, listener, started)
+
+
+def warn_if_open(listener: socket.socket, server: ServerConfig) -> None:
+    """Say who is served when others can reach the port and no key parts them from strangers."""
+    if not server.api_key and not is_loopback(listener):
+        logger.warning(
+            "%s is open to other machines and there is no API key: only clients on this machine are served,"
+            " others get 401; give --api-key KEY or LEGATO_API_KEY to serve them",
+            server.host,
+        )
+
+
+def _serve(engine: EngineConfig, server: ServerConfig, listener: socket.socket, started: float) -> int:
+    from legato.modelfiles.catalog import resolve as resolve_model
+
+    resolve_model(engine.model, revision=engine.revision, report=logger.info)
+
+    from legato.api.asgi import app_for  # a second of imports: a taken port or a missing model is told before
+    from legato.cli.http_server import HttpServer
+
+    app = app_for(engine, server)
+    [service] = app.state.models.unique()
+
+    def tell_ready() -> None:
+        seconds = time.perf_counter() - started
+        logger.info("ready on %s (%s, %.1f s)", url_of(listener), service.names[0], seconds)
+
+    http_server = HttpServer(app, service, tell_ready)
+    try:
+        http_server.run([listener])
+    finally:
+        logger.info("end: %s", http_server.end_reason)
+    return 0
