@@ -236,19 +236,24 @@ class ProcessClient:
     def _dispatch(self, message: FromEngine) -> None:
         match message:
             case Progress():
-                self._status = EngineStatus(EngineStage.LOADING, message.stage)
+                self._advance(EngineStage.LOADING, message.stage)
                 logger.info("start: %s %.2f s (%s)", message.stage, message.seconds, message.detail)
             case Ready():
                 with self._changed:
                     self._ready = message
-                    if not self._is_closed:
-                        self._set_status(EngineStage.READY, "waiting for work")
+                self._advance(EngineStage.READY, "waiting for work")
                 seconds = time.perf_counter() - self._started_at
                 logger.info("start: waiting for work, %.2f s after the start of the engine", seconds)
             case StartFailed():
                 pass  # _serve_one ends with its reason
             case _:
                 self._router.route(message)
+
+    def _advance(self, stage: EngineStage, detail: str) -> None:
+        """Move on, unless the client was closed meanwhile: that is for good."""
+        with self._changed:
+            if not self._is_closed:
+                self._set_status(stage, detail)
 
     def _set_status(self, stage: EngineStage, detail: str) -> None:
         self._status = EngineStatus(stage, detail)

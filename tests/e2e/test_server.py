@@ -1,0 +1,209 @@
+"""The whole path through real sockets: the official SDK, streams, leaving clients, a dying engine."""
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import openai
+import pytest
+
+from tests.e2e.conftest import Server, end_server, start_server, wait_until
+
+GREEDY = {"model": "tiny", "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def sdk(server: Server) -> openai.OpenAI:
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+
+
+def test_sdk_completes_plain_and_streamed_alike(sdk: openai.OpenAI) -> None:
+    plain = sdk.completions.create(prompt="Hello", max_tokens=40, **GREEDY)
+    chunks = list(
+        sdk.completions.create(
+            prompt="Hello", max_tokens=40, stream=True, stream_options={"include_usage": True}, **GREEDY
+        )
+    )
+    assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == plain.choices[0].text
+    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == plain.choices[0].finish_reason
+    assert chunks[-1].choices == []
+    assert plain.usage is not None
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == plain.usage.completion_tokens == 40
+
+
+def test_sdk_chats_plain_and_streamed_alike(sdk: openai.OpenAI) -> None:
+    messages = [{"role": "user", "content": "안녕 🧑‍🚀"}]
+    plain = sdk.chat.completions.create(messages=messages, max_completion_tokens=30, **GREEDY)
+    stream = sdk.chat.completions.create(messages=messages, max_completion_tokens=30, stream=True, **GREEDY)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+    assert text == plain.choices[0].message.content
+    assert plain.usage is not None
+    assert plain.usage.completion_tokens == 30
+
+
+def test_sdk_sees_refusals_as_its_own_errors(sdk: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="served: tiny, alias"):
+        sdk.completions.create(model="other", prompt="a")
+    with pytest.raises(openai.BadRequestError, match="context of 512") as refusal:
+        sdk.completions.create(prompt="a" * 600, max_tokens=5, **GREEDY)
+    assert refusal.value.code == "context_length_exceeded"
+    with pytest.raises(openai.BadRequestError, match="vocabulary"):
+        sdk.completions.create(prompt=[[-1]], **GREEDY)
+
+
+def test_models_are_listed(sdk: openai.OpenAI) -> None:
+    assert [model.id for model in sdk.models.list()] == ["tiny", "alias"]
+
+
+def test_many_at_once_get_the_answers_that_they_get_alone(server: Server) -> None:
+    def answer(number: int) -> str:
+        body = {"prompt": f"prompt {number}", "max_tokens": 20, **GREEDY}
+        return server.post("/v1/completions", body)[1]["choices"][0]["text"]
+
+    alone = [answer(number) for number in range(24)]
+    with ThreadPoolExecutor(24) as pool:
+        assert list(pool.map(answer, range(24))) == alone
+
+
+def test_lesson_routes_answer_in_order(server: Server) -> None:
+    prompts = ["one", "a second, longer one", "3"]
+    texts = server.post("/generate", {"prompts": prompts})[1]["generated_texts"]
+    single = [server.post("/basic_generate", {"prompt": prompt})[1]["generated_text"] for prompt in prompts]
+    assert texts == single
+    assert all(text.startswith(prompt) for text, prompt in zip(texts, prompts, strict=True))
+    assert server.post("/generate", {"prompts": []}) == (200, {"generated_texts": []})
+    status, error = server.post("/generate_vllm", {"prompts": ["a"]})
+    assert status == 503
+    assert "--vllm-url" in json.dumps(error)
+
+
+def test_a_client_that_leaves_is_noticed_streaming_or_not(server: Server) -> None:
+    for stream in (True, False):
+        body = json.dumps({"prompt": "x", "max_tokens": 500, "ignore_eos": True, "stream": stream, **GREEDY})
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}"
+            connection.sendall(f"{head}\r\ncontent-type: application/json\r\n\r\n{body}".encode())
+            wait_until(lambda: server.get("/stats")[1]["running"] == 1)
+        wait_until(lambda: server.get("/stats")[1]["running"] == 0)
+        stats = server.get("/stats")[1]
+        assert stats["pages_held"] == 0
+        assert stats["requests"] == []
+
+
+def test_statistics_show_a_running_request(server: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    body = json.dumps({"prompt": "abc", "max_tokens": 500, "ignore_eos": True, "stream": True, **GREEDY})
+    connection.request("POST", "/v1/completions", body, {"content-type": "application/json"})
+    response = connection.getresponse()
+    response.readline()
+    (ledger,) = server.get("/stats")[1]["requests"]
+    assert ledger["state"] == "decoding"
+    assert ledger["row"] == 0
+    assert ledger["prompt_len"] == 3
+    assert ledger["pages"]
+    assert ledger["cached_len"] + ledger["extend_len"] == ledger["device_len"]
+    connection.close()
+    wait_until(lambda: server.get("/stats")[1]["running"] == 0)
+
+
+def test_prefix_hit_is_told_in_the_usage(server: Server) -> None:
+    body = {"prompt": "a prefix that is longer than two pages of tokens", "max_tokens": 2, **GREEDY}
+    first, second = (server.post("/v1/completions", body)[1] for _ in range(2))
+    assert first["choices"][0]["text"] == second["choices"][0]["text"]
+    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == 32
+
+
+def test_metrics_count_what_was_done(server: Server) -> None:
+    def values() -> dict[str, float]:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+        connection.close()
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[0] != "#"}
+
+    before = values()
+    for _ in range(3):
+        server.post("/v1/completions", {"prompt": "count me", "max_tokens": 7, "ignore_eos": True, **GREEDY})
+    after = values()
+    for name, expected in {
+        "vllm:generation_tokens_total": 21,
+        "legato_generation_tokens_total": 21,
+        "legato_prompt_tokens_total": 24,
+        "legato_time_to_first_token_seconds_count": 3,
+        "legato_inter_token_latency_seconds_count": 18,
+    }.items():
+        key = f'{name}{{model_name="tiny"}}'
+        assert after[key] - before[key] == expected, name
+    assert after['vllm:num_requests_running{model_name="tiny"}'] == 0
+
+
+def test_two_streams_at_once_on_an_app_without_a_lifespan(tiny_model: Path) -> None:
+    """The lesson's tests: a TestClient without `with`, which brings a new event loop for every request."""
+    from fastapi.testclient import TestClient
+
+    from legato.api.asgi import app_from_environment
+
+    app = app_from_environment({"LEGATO_MODEL": str(tiny_model)})
+    client = TestClient(app)
+    body = {"prompt": "abc", "max_tokens": 12, "temperature": 0}
+    plain = [client.post("/basic_generate", json=body).json()["generated_text"] for _ in range(3)]
+    assert len(set(plain)) == 1
+
+    def stream(_: int) -> str:
+        lines = client.post("/generate_stream", json=body).text.splitlines()
+        return "".join(json.loads(line[5:])["token"] for line in lines if line.startswith("data:"))
+
+    with ThreadPoolExecutor(2) as pool:
+        texts = list(pool.map(stream, range(2)))
+    assert texts == [plain[0].removeprefix("abc")] * 2
+    asyncio.run(app.state.models.unique()[0].close())
+
+
+def test_killed_engine_ends_streams_with_an_error_and_is_replaced(tmp_path: Path, tiny_model: Path) -> None:
+    server = start_server(tmp_path, tiny_model)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    body = json.dumps({"prompt": "abc", "max_tokens": 500, "ignore_eos": True, "stream": True})
+    connection.request("POST", "/v1/completions", body, {"content-type": "application/json"})
+    response = connection.getresponse()
+    response.readline()
+    os.kill(engine_pid(server), signal.SIGKILL)
+    rest = response.read().decode()
+    connection.close()
+    assert '"error"' in rest
+    assert rest.rstrip().endswith("data: [DONE]")
+    assert server.get("/health")[0] == 200
+    wait_until(lambda: server.get("/ready")[0] == 200)
+    assert server.post("/v1/completions", {"prompt": "abc"})[0] == 200
+    end_server(server)
+
+
+def engine_pid(server: Server) -> int:
+    words = server.log.read_text().split()
+    return int(words[words.index("engine", words.index("parent")) + 2].rstrip(","))
+
+
+def test_log_tells_the_start_in_order(server: Server) -> None:
+    log = server.log.read_text()
+    stages = ["parent pid", "imports", "config", "weights", "pool", "warm", "waiting for work"]
+    places = [log.index(f"start: {stage}") for stage in stages]
+    assert places == sorted(places)
+    assert "start: tokenizer" in log
+
+
+def test_static_server_gives_the_same_answers_in_rounds(
+    tmp_path: Path, tiny_model: Path, server: Server
+) -> None:
+    static = start_server(tmp_path, tiny_model, batching="static")
+    prompts = [f"prompt {number}" for number in range(6)]
+    assert static.post("/generate", {"prompts": prompts}) == server.post("/generate", {"prompts": prompts})
+    assert static.get("/stats")[1]["rounds"] == 2
+    log = static.log.read_text()
+    assert "round 1: 4 requests, longest 8, shape [4, 8], padding 0 (not computed)" in log
+    assert "round 2: 2 requests" in log
+    end_server(static)
