@@ -35,7 +35,7 @@ def main() -> int:
 def serve(channel: Channel[ToEngine]) -> str:
     """Load what the first message asks for and serve it; returns the reason for the end."""
     started = time.perf_counter()
-    start, *early = channel.receive(block=True)  # requests may come before the model is loaded
+    start, *early = channel.receive()  # requests may come before the model is loaded
     if isinstance(start, Shutdown):
         return "shutdown asked for"
     if not isinstance(start, Start):

@@ -21,6 +21,8 @@ from legato.ipc.messages import (
 
 logger = logging.getLogger(__name__)
 
+IDLE_CHECK_AFTER_S = 1.0  # the check takes milliseconds, which the next request should not wait for
+
 
 class EngineCore(Protocol):
     """What the loop drives."""
@@ -47,9 +49,10 @@ def run(core: EngineCore, channel: Channel[ToEngine], early: Sequence[ToEngine] 
     incoming = list(early)
     try:
         while True:
-            if not core.has_work:
-                core.check_integrity()
-            incoming += channel.receive(block=not (core.has_work or incoming))
+            if core.has_work or incoming:
+                incoming += channel.receive(timeout_s=0)
+            else:
+                incoming += _receive_when_idle(core, channel)
             outgoing: list[FromEngine] = []
             for message in incoming:
                 if isinstance(message, Shutdown):
@@ -62,6 +65,15 @@ def run(core: EngineCore, channel: Channel[ToEngine], early: Sequence[ToEngine] 
                 channel.send([*core.step(), core.stats()])
     except ChannelClosedError:
         return "the API process is gone"
+
+
+def _receive_when_idle(core: EngineCore, channel: Channel[ToEngine]) -> list[ToEngine]:
+    """Sleep until a message comes; after a moment without one, see that no page was lost."""
+    messages = channel.receive(timeout_s=IDLE_CHECK_AFTER_S)
+    if messages:
+        return messages
+    core.check_integrity()
+    return channel.receive()
 
 
 def handle(core: EngineCore, message: ToEngine) -> list[Accepted | Rejected | EngineStats]:

@@ -42,16 +42,15 @@ class Channel(Generic[Incoming]):
         except OSError as error:
             raise ChannelClosedError from error
 
-    def receive(self, *, block: bool) -> list[Incoming]:
-        """All messages that have arrived; with `block`, sleep on the socket until there is at least one.
+    def receive(self, timeout_s: float | None = None) -> list[Incoming]:
+        """All messages that have arrived; while there is none, sleep on the socket for up to `timeout_s`.
 
         Raises ChannelClosedError at the end of the stream.
         """
         messages: list[Incoming] = []
         while True:
             messages += self._take_frames()
-            can_wait = block and not messages
-            if not can_wait and not select.select([self._socket], [], [], 0)[0]:
+            if not select.select([self._socket], [], [], 0 if messages else timeout_s)[0]:
                 return messages
             try:
                 data = self._socket.recv(_RECEIVE_BYTES)

@@ -215,7 +215,7 @@ class ProcessClient:
         start_error = None
         try:
             while True:
-                for message in process.channel.receive(block=True):
+                for message in process.channel.receive():
                     if isinstance(message, StartFailed):
                         start_error = message.error
                     self._dispatch(message)

@@ -109,10 +109,14 @@ class TokenOutput(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """The request ended by a fault that is not its own."""
+    """The request ended by a fault that is not its own.
+
+    code  engine_died, or non_finite_logits: the model gave no usable numbers for this one request
+    """
 
     request_id: str
     error: str
+    code: str = "engine_died"
 
 
 class RequestStats(msgspec.Struct, frozen=True, kw_only=True):

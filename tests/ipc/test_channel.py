@@ -31,10 +31,10 @@ def request(request_id: str, prompt_len: int = 3) -> AddRequest:
 def test_messages_arrive_as_they_were_sent(ends: Ends) -> None:
     client, engine = ends
     client.send([request("a"), Abort(request_id="b")])
-    assert engine.receive(block=True) == [request("a"), Abort(request_id="b")]
+    assert engine.receive() == [request("a"), Abort(request_id="b")]
     output = TokenOutput(request_id="a", index=0, token_ids=[7], finish_reason=FinishReason.STOP)
     engine.send([output])
-    assert client.receive(block=True) == [output]
+    assert client.receive() == [output]
 
 
 def test_requests_sent_together_are_received_together(ends: Ends) -> None:
@@ -42,7 +42,7 @@ def test_requests_sent_together_are_received_together(ends: Ends) -> None:
     requests = [request(f"r{number}", prompt_len=4000) for number in range(100)]
     sender = threading.Thread(target=client.send, args=(requests,))
     sender.start()
-    assert engine.receive(block=True) == requests
+    assert engine.receive() == requests
     sender.join()
 
 
@@ -50,20 +50,20 @@ def test_frames_that_wait_are_taken_in_one_call(ends: Ends) -> None:
     client, engine = ends
     client.send([Abort(request_id="a")])
     client.send([Abort(request_id="b")])
-    assert engine.receive(block=True) == [Abort(request_id="a"), Abort(request_id="b")]
+    assert engine.receive() == [Abort(request_id="a"), Abort(request_id="b")]
 
 
 def test_receive_does_not_wait_when_told_not_to(ends: Ends) -> None:
-    assert ends[1].receive(block=False) == []
+    assert ends[1].receive(timeout_s=0) == []
 
 
 def test_messages_before_the_end_are_not_lost(ends: Ends) -> None:
     client, engine = ends
     client.send([Shutdown()])
     client.close()
-    assert engine.receive(block=True) == [Shutdown()]
+    assert engine.receive() == [Shutdown()]
     with pytest.raises(ChannelClosedError):
-        engine.receive(block=True)
+        engine.receive()
 
 
 def test_sending_to_nobody_says_so(ends: Ends) -> None:
@@ -80,5 +80,5 @@ def test_junk_closes_the_channel(junk: bytes) -> None:
     with ours:
         ours.sendall(junk)
         with pytest.raises(ChannelClosedError, match="protocol"):
-            channel.receive(block=True)
+            channel.receive()
     channel.close()
