@@ -91,6 +91,10 @@ class Request:
         """Let the next forward compute `num_tokens` more of the known tokens."""
         self._expect(RequestState.PREFILLING)
         self.device_len += num_tokens
+        if self.device_len > len(self.token_ids):
+            raise LedgerError(
+                f"{self.request_id}: {self.device_len} tokens granted, {len(self.token_ids)} known"
+            )
         self._check()
 
     def complete_chunk(self) -> None:
@@ -108,7 +112,8 @@ class Request:
         self._check()
 
     def append_host(self, token_id: int) -> None:
-        """Record the value of a sampled token, once it has arrived from the device."""
+        """Record the value of a sampled token, once it has arrived: maybe after a preemption, never in prefill."""
+        self._expect(RequestState.WAITING, RequestState.DECODING)
         self.token_ids.append(token_id)
         if len(self.token_ids) > self.max_device_len:
             raise LedgerError(

@@ -53,6 +53,13 @@ class RequestLimits:
             "logit_bias": params.logit_bias,
         }
         for param, ids in fields.items():
+            kinds = set(map(type, ids)) - {int}
+            if kinds:
+                raise RequestError(
+                    f"{param} holds a {kinds.pop().__name__}; token ids are whole numbers (int)",
+                    param=param,
+                    code="invalid_token_id",
+                )
             for token_id in (min(ids, default=0), max(ids, default=0)):
                 if not 0 <= token_id < self.vocab_size:
                     raise RequestError(

@@ -1,10 +1,11 @@
 """How a request's tokens are chosen and when it ends."""
 
-import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from legato.core.errors import RequestError
+
+MAX_WHOLE = 2**63 - 1  # what a message can carry
 
 
 class FinishReason(StrEnum):
@@ -23,7 +24,8 @@ class SamplingParams:
     temperature         0 (or below 1e-5) takes the most probable token
     top_k               0 and -1 consider every token
     seed                of the random numbers; None = one is drawn when the request is accepted
-    stop                texts that end the answer; never part of it unless include_stop_str_in_output
+    stop                texts that end the answer, or one text; never part of it unless
+                        include_stop_str_in_output
     stop_token_ids      ids that end the answer, beside the model's own end-of-sequence ids
     min_tokens          no end before so many output tokens
     ignore_eos          end-of-sequence ids are tokens like others
@@ -50,12 +52,14 @@ class SamplingParams:
     skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
         _check_range("temperature", self.temperature, 0, 2)
-        _check_range("top_p", self.top_p, 0, 1, open_low=True)
+        _check_range("top_p", self.top_p, 0, 1, is_open=True)
         _check_range("min_p", self.min_p, 0, 1)
         _check_range("presence_penalty", self.presence_penalty, -2, 2)
         _check_range("frequency_penalty", self.frequency_penalty, -2, 2)
-        _check_range("repetition_penalty", self.repetition_penalty, 0, 1e6, open_low=True)
+        _check_range("repetition_penalty", self.repetition_penalty, 0.001, 1000)  # logits stay finite
         _check_whole("top_k", self.top_k, -1)
         _check_whole("min_tokens", self.min_tokens, 0)
         if self.max_tokens is not None:
@@ -65,12 +69,11 @@ class SamplingParams:
                     f"min_tokens is {self.min_tokens}, above max_tokens = {self.max_tokens}",
                     param="min_tokens",
                 )
-        if self.seed is not None and not -(2**63) <= self.seed < 2**64:
-            raise RequestError("seed must fit in 64 bits", param="seed")
+        if self.seed is not None:
+            _check_whole("seed", self.seed, -(2**63), 2**64 - 1)
         for token_id, bias in self.logit_bias.items():
             _check_range(f"logit_bias[{token_id}]", bias, -100, 100, param="logit_bias")
-        if "" in self.stop:
-            raise RequestError("stop must not hold an empty text: it would end every answer", param="stop")
+        _check_stop(self.stop)
 
     @property
     def is_greedy(self) -> bool:
@@ -78,15 +81,28 @@ class SamplingParams:
 
 
 def _check_range(
-    name: str, value: float, low: float, high: float, *, open_low: bool = False, param: str | None = None
+    name: str, value: float, low: float, high: float, *, is_open: bool = False, param: str | None = None
 ) -> None:
-    if not math.isfinite(value) or not (low < value if open_low else low <= value) or value > high:
-        opening = "(" if open_low else "["
+    """is_open: `low` itself is outside."""
+    is_number = type(value) in (int, float)
+    if not is_number or not low <= value <= high or (is_open and value == low):
+        opening = "(" if is_open else "["
         raise RequestError(
-            f"{name} must lie in {opening}{low:g}, {high:g}], not {value}", param=param or name
+            f"{name} must be a number in {opening}{low:g}, {high:g}], not {value!r}", param=param or name
         )
 
 
-def _check_whole(name: str, value: int, low: int) -> None:
-    if value < low:
-        raise RequestError(f"{name} must be at least {low}, not {value}", param=name)
+def _check_whole(name: str, value: int, low: int, high: int = MAX_WHOLE) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise RequestError(f"{name} must be a whole number from {low} to {high}, not {value!r}", param=name)
+
+
+def _check_stop(stop: tuple[str, ...]) -> None:
+    for text in stop:
+        if not isinstance(text, str) or not text:
+            raise RequestError(
+                f"stop holds {text!r}; it takes texts, none of them empty: that would end every answer",
+                param="stop",
+            )
+        if any("\ud800" <= char <= "\udfff" for char in text):
+            raise RequestError("stop holds half of a surrogate pair, which is no character", param="stop")

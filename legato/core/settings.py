@@ -11,7 +11,7 @@ from legato.core.errors import ConfigError
 Settings = TypeVar("Settings")
 
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
-FALSE_WORDS = frozenset({"0", "false", "no", "off", ""})
+FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,10 @@ class Resolved(Generic[Settings]):
 def resolve_settings(
     kind: type[Settings], given: Mapping[str, Any], environ: Mapping[str, str] | None = None
 ) -> Resolved[Settings]:
-    """Fill a settings class from `core/config.py`. Raises ConfigError naming what does not fit."""
+    """Fill a settings class from `core/config.py`. Raises ConfigError naming what does not fit.
+
+    A variable that is set to nothing counts as not set, as compose files and shells write it.
+    """
     environ = os.environ if environ is None else environ
     table = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]
     for name in given:
@@ -38,7 +41,7 @@ def resolve_settings(
         variable = f"LEGATO_{name.upper()}"
         if name in given:
             values[name], sources[name] = _checked(name, given[name], each), "argument"
-        elif variable in environ:
+        elif environ.get(variable):
             value = parse_setting(variable, environ[variable], each)
             values[name], sources[name] = _checked(variable, value, each), variable
         else:
@@ -62,15 +65,25 @@ def parse_setting(name: str, text: str, each: Any) -> Any:
 
 
 def _checked(name: str, value: Any, each: Any) -> Any:
+    if each.metadata.get("is_list"):
+        return _checked_list(name, value)
+    if value is None and each.default is None:
+        return None
+    expected = each.metadata.get("type", type(each.default))
+    if type(value) is not expected:  # exactly: True is no number
+        raise ConfigError(f"{name}={value!r}: expected {expected.__name__}")
     choices = each.metadata.get("choices")
     if choices and value not in choices:
         raise ConfigError(f"{name}={value!r}: choose one of {', '.join(choices)}")
     least = each.metadata.get("least")
-    if least is not None and value is not None and value < least:
+    if least is not None and value < least:
         raise ConfigError(f"{name}={value}: must be at least {least}")
-    if each.metadata.get("is_list"):
-        return (value,) if isinstance(value, str) else tuple(value)
-    expected = each.metadata.get("type", type(each.default))
-    if value is not None and not isinstance(value, expected):
-        raise ConfigError(f"{name}={value!r}: expected {expected.__name__}")
     return value
+
+
+def _checked_list(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
+        raise ConfigError(f"{name}: expected a text or a list of texts")  # not shown: it may be a secret
+    return tuple(value)

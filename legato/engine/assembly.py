@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from legato.weights.loader import Weights, load_weights
 
 Report = Callable[[str, str, float], None]  # stage, detail, seconds
 GIB = 2**30
+CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +67,7 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: Weights, stages:
     max_model_len = resolve_max_model_len(config, model)
     scheduling = resolve_scheduling(config, max_model_len)
     cache = resolve_cache(config, model, max_model_len)
-    layout = KVLayout(
-        num_layers=model.num_layers,
-        num_pages=cache.num_pages,
-        page_size=cache.page_size,
-        num_kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
-    )
+    layout = kv_layout(model, cache.num_pages, cache.page_size)
     program = choose_backend(config.backend).compile(build_program(model), weights, layout)
     pool_len = cache.num_pages * cache.page_size
     stages.done("pool", f"{cache.num_pages} pages of {cache.page_size}, {pool_len} tokens")
@@ -91,7 +86,7 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: Weights, stages:
             ),
             executor=executor,
             limits=RequestLimits(max_model_len=max_model_len, pool_len=pool_len, vocab_size=model.vocab_size),
-            eos_ids=model.eos_ids,
+            eos_ids=frozenset(each for each in model.eos_ids if each < model.vocab_size),  # can be sampled
             lookahead=1 if config.overlap else 0,
         )
     )
@@ -119,25 +114,41 @@ def resolve_scheduling(config: EngineConfig, max_model_len: int) -> SchedulerCon
 
 def resolve_cache(config: EngineConfig, model: ModelConfig, max_model_len: int) -> CacheConfig:
     """Size the K/V pool: as told, else the smaller of 1 GiB and a quarter of the usable memory."""
-    token_bytes = 2 * model.num_layers * model.num_kv_heads * model.head_dim * 4  # K and V, float32
-    pool_bytes = config.kv_cache_memory_bytes or min(GIB, usable_memory_bytes() // 4)
-    num_pages = config.num_pages or pool_bytes // (token_bytes * config.block_size)
+    page_bytes = kv_layout(model, 1, config.block_size).page_bytes
+    usable_bytes = usable_memory_bytes()
+    pool_bytes = config.kv_cache_memory_bytes or min(GIB, usable_bytes // 4)
+    num_pages = config.num_pages or pool_bytes // page_bytes
     if num_pages < 1:
         raise ConfigError(
-            f"a K/V pool of {pool_bytes} bytes holds no page: one takes {token_bytes * config.block_size};"
+            f"a K/V pool of {pool_bytes} bytes holds no page: one takes {page_bytes};"
             " raise --kv-cache-memory-bytes or lower --block-size"
+        )
+    if num_pages * page_bytes > usable_bytes:
+        raise ConfigError(
+            f"a K/V pool of {num_pages * page_bytes} bytes is more than the {usable_bytes} that this process"
+            " may use; lower --kv-cache-memory-bytes or --num-pages"
         )
     return CacheConfig(
         num_pages=num_pages, page_size=config.block_size, enable_prefix_caching=config.enable_prefix_caching
     )
 
 
-def usable_memory_bytes() -> int:
+def kv_layout(model: ModelConfig, num_pages: int, page_size: int) -> KVLayout:
+    return KVLayout(
+        num_layers=model.num_layers,
+        num_pages=num_pages,
+        page_size=page_size,
+        num_kv_heads=model.num_kv_heads,
+        head_dim=model.head_dim,
+    )
+
+
+def usable_memory_bytes(cgroup_files: Sequence[Path] = CGROUP_LIMITS) -> int:
     """Memory that this process may use: the machine's, or its control group's when that is less."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+    for file in cgroup_files:
         try:
-            text = Path(name).read_text().strip()
+            text = file.read_text().strip()
         except OSError:
             continue
         if text.isdigit():

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from legato.core.errors import RequestError
-from legato.core.plan import StepOutput
+from legato.core.plan import StepOutput, StepPlan
 from legato.core.request import Request
 from legato.core.request_limits import RequestLimits
 from legato.engine.intake import open_request
@@ -42,7 +42,7 @@ class Core:
         self._scheduler = parts.scheduler
         self._executor = parts.executor
         self._lookahead = parts.lookahead
-        self._in_flight: deque[Future[StepOutput]] = deque()
+        self._in_flight: deque[tuple[StepPlan, Future[StepOutput]]] = deque()
         self._num_steps = 0
 
     @property
@@ -52,7 +52,7 @@ class Core:
     def add(self, message: AddRequest) -> Accepted | Rejected:
         """Queue a request, or say why not."""
         num_waiting, max_queued = len(self._scheduler.waiting), self._scheduler.config.max_queued
-        if message.request_id in self._scheduler:
+        if message.request_id in self._scheduler or self._is_in_flight(message.request_id):
             return _reject(message, "duplicate_request_id", "a request with this id is still running")
         if num_waiting >= max_queued:
             return _reject(
@@ -71,12 +71,12 @@ class Core:
         """Launch the next step and take in the oldest one that has to be waited for."""
         plan = self._scheduler.plan()
         if plan.chunks:
-            self._in_flight.append(self._executor.launch(plan))
+            self._in_flight.append((plan, self._executor.launch(plan)))
             self._scheduler.launched(plan)
             self._num_steps += 1
         if self._in_flight and (len(self._in_flight) > self._lookahead or not plan.chunks):
-            output = self._in_flight.popleft().result()
-            return [_message(event) for event in self._scheduler.update(output)]
+            _, output = self._in_flight.popleft()
+            return [_message(event) for event in self._scheduler.update(output.result())]
         return []
 
     def stats(self, query_id: str = "") -> EngineStats:
@@ -105,6 +105,10 @@ class Core:
     def close(self) -> None:
         self._executor.close()
 
+    def _is_in_flight(self, request_id: str) -> bool:
+        """Whether a step still computes for a request of this id, though it may have ended meanwhile."""
+        return any(chunk.request_id == request_id for plan, _ in self._in_flight for chunk in plan.chunks)
+
     def _request_stats(self, request: Request) -> RequestStats:
         return RequestStats(
             request_id=request.request_id,
@@ -124,7 +128,7 @@ class Core:
 def _message(event: NewToken | Broken) -> TokenOutput | Failed:
     request = event.request
     if isinstance(event, Broken):
-        return Failed(request_id=request.request_id, error=event.error)
+        return Failed(request_id=request.request_id, error=event.error, code="non_finite_logits")
     return TokenOutput(
         request_id=request.request_id,
         index=event.index,

@@ -4,15 +4,16 @@ import threading
 from collections.abc import Iterable, Sequence
 from queue import Empty, SimpleQueue
 
+from legato.core.errors import NotReadyError
 from legato.engine.assembly import Engine
 from legato.engine.loop import handle
 from legato.ipc.client import EngineStage, EngineStatus
-from legato.ipc.messages import AddRequest, EngineStats, Ready, ToEngine
+from legato.ipc.messages import AddRequest, EngineStats, Failed, Ready, ToEngine
 from legato.ipc.reply_router import Reply, ReplyRouter, Sink, StatsSink
 
 
 class InprocClient:
-    """Drives an Engine like the loop of the engine process, with queues in place of sockets."""
+    """Drives an Engine like the loop of the engine process, with a queue in place of the socket."""
 
     def __init__(self, engine: Engine) -> None:
         self._core = engine.core
@@ -28,6 +29,7 @@ class InprocClient:
         self._router = ReplyRouter()
         self._inbox: SimpleQueue[Sequence[ToEngine] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="inproc-engine", daemon=True)
+        self._lock = threading.Lock()  # no request is taken once the engine has ended
 
     @property
     def latest_stats(self) -> EngineStats:
@@ -38,12 +40,16 @@ class InprocClient:
             self._thread.start()
 
     def wait_ready(self, timeout_s: float) -> Ready:
-        assert self.ready is not None
+        if self.ready is None:
+            raise NotReadyError(f"the engine is {self.status.stage}: {self.status.detail}")
         return self.ready
 
     def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:
-        self._router.expect(requests, sink)
-        self._inbox.put(requests)
+        with self._lock:
+            if self.ready is None:
+                raise NotReadyError(f"the engine is {self.status.stage}: {self.status.detail}")
+            self._router.expect(requests, sink)
+            self._inbox.put(requests)
 
     def abort(self, request_ids: Iterable[str]) -> None:
         if aborts := self._router.forget(request_ids):
@@ -55,13 +61,27 @@ class InprocClient:
     def close(self) -> None:
         if self.status.stage is EngineStage.CLOSED:
             return
-        self.status = EngineStatus(EngineStage.CLOSED, "closed")
         self._inbox.put(None)
         if self._thread.is_alive():
             self._thread.join()
+        self._end(EngineStage.CLOSED, "it was closed")
         self._core.close()
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:
+            self._end(EngineStage.FAILED, f"{type(error).__name__}: {error}")
+            raise
+
+    def _end(self, stage: EngineStage, reason: str) -> None:
+        with self._lock:
+            self.status, self.ready = EngineStatus(stage, reason), None
+            lost = self._router.forget_all()
+        for request_id, sink in lost.items():
+            sink(Failed(request_id=request_id, error=f"the engine has ended: {reason}"))
+
+    def _serve(self) -> None:
         while (messages := self._receive()) is not None:
             replies: list[Reply | EngineStats] = [
                 reply for message in messages for reply in handle(self._core, message)

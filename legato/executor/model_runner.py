@@ -35,13 +35,14 @@ class ModelRunner:
                 sample_rows=batch.sample_rows,
             )
         )
-        output = StepOutput(batch.step, {})
+        token_ids: dict[str, int] = {}
+        errors: dict[str, str] = {}
         for place, row_logits in zip(batch.samples, logits, strict=True):
             try:
-                output.token_ids[place.request_id] = self._sample(place, row_logits)
+                token_ids[place.request_id] = self._sample(place, row_logits)
             except NonFiniteLogitsError as error:
-                output.errors[place.request_id] = str(error)
-        return output
+                errors[place.request_id] = str(error)
+        return StepOutput(batch.step, token_ids, errors)
 
     def warm(self) -> None:
         """Compute one token for nobody, so that the first request finds every buffer touched."""

@@ -1,6 +1,6 @@
 """The rows of running requests; a row indexes the token pool and the page table."""
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 
 class RequestTable:
@@ -8,8 +8,7 @@ class RequestTable:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._free = list(range(size))
-        heapify(self._free)
+        self._free = list(range(size))  # a heap: sorted to begin with
 
     @property
     def available_size(self) -> int:

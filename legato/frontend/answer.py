@@ -36,11 +36,12 @@ class Answer:
                 continue
             text += self._text.push(token_id, may_stop=self._num_tokens >= self._params.min_tokens)
             if self._text.stop_reason is not None:
-                finish_reason, stop_reason = FinishReason.STOP, self._text.stop_reason
                 break
-        if finish_reason is not None:
-            self.is_finished = True
-            text += self._text.finish() if self._text else ""
+        if self._text is not None:
+            text += "" if finish_reason is None else self._text.finish()
+            if self._text.stop_reason is not None:  # wins over a length that is reached in the same step
+                finish_reason, stop_reason = FinishReason.STOP, self._text.stop_reason
+        self.is_finished = finish_reason is not None
         return TextDelta(
             index=self._index,
             text=text,

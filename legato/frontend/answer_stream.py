@@ -3,7 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
-from legato.core.errors import EngineDiedError, NotReadyError, OverloadedError, RequestError
+from legato.core.errors import (
+    EngineDiedError,
+    NonFiniteLogitsError,
+    NotReadyError,
+    OverloadedError,
+    RequestError,
+)
 from legato.frontend.answer import Answer
 from legato.frontend.generator import TextDelta
 from legato.ipc.client import EngineClient
@@ -79,6 +85,8 @@ def _error(reply: Reply) -> Exception:
             return OverloadedError(reply.message, retry_after_s=QUEUE_FULL_RETRY_S)
         case Rejected():
             return RequestError(reply.message, param=reply.param, code=reply.code)
+        case Failed(code="non_finite_logits"):
+            return NonFiniteLogitsError(reply.error)
         case Failed():
             return EngineDiedError(reply.error)
         case _:

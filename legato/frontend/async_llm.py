@@ -4,6 +4,7 @@ import asyncio
 import random
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from legato.core.errors import RequestError
@@ -18,10 +19,8 @@ from legato.tokenization.chat_template import ChatTemplate
 from legato.tokenization.tokenizer import Tokenizer
 
 START_TIMEOUT_S = 120.0
-CHARS_PER_TOKEN = (
-    8  # a text longer than so many characters a token of context is refused before it is tokenized
-)
-LONG_TEXT_CHARS = 4096  # longer texts are tokenized off the event loop
+CHARS_PER_TOKEN = 8  # a text of more characters a token of context is refused before it is tokenized
+LONG_TEXT_CHARS = 4096  # more text in one call is tokenized off the event loop
 
 
 class AsyncLLM:
@@ -54,13 +53,18 @@ class AsyncLLM:
             raise RequestError(
                 "stop texts need a tokenizer, and this model has none; use stop_token_ids", param="stop"
             )
+        if truncate_prompt_tokens is not None and truncate_prompt_tokens < 1:
+            raise RequestError(
+                f"truncate_prompt_tokens must be at least 1, not {truncate_prompt_tokens}",
+                param="truncate_prompt_tokens",
+            )
         ready = await self.wait_ready()
+        limits = _limits(ready)
         requests = []
-        for prompt in prompts:
-            token_ids = await self._encode(prompt, ready, add_special_tokens=add_special_tokens)
+        for token_ids in await self._encode(prompts, ready, add_special_tokens=add_special_tokens):
             if truncate_prompt_tokens is not None:
                 token_ids = token_ids[-truncate_prompt_tokens:]
-            _limits(ready).max_device_len(token_ids, params)  # all are checked before one is queued
+            limits.max_device_len(token_ids, params)  # all are checked before one is queued
             requests.append(
                 AddRequest(
                     request_id=secrets.token_hex(12),
@@ -92,10 +96,11 @@ class AsyncLLM:
         text = await asyncio.to_thread(
             render, messages, add_generation_prompt=add_generation_prompt, **template_kwargs
         )
-        return await self._encode(text, await self.wait_ready(), add_special_tokens=False)
+        return await self.tokenize(text, add_special_tokens=False)
 
     async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        return await self._encode(text, await self.wait_ready(), add_special_tokens=add_special_tokens)
+        ready = await self.wait_ready()
+        return (await self._encode([text], ready, add_special_tokens=add_special_tokens))[0]
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         ready = await self.wait_ready()
@@ -113,21 +118,30 @@ class AsyncLLM:
         self.client.start()
         return await asyncio.to_thread(self.client.wait_ready, START_TIMEOUT_S)
 
-    async def _encode(self, prompt: Prompt, ready: Ready, *, add_special_tokens: bool) -> list[int]:
-        if not isinstance(prompt, str):
-            return list(prompt)
-        tokenizer = self._need_tokenizer("prompt")
+    async def _encode(
+        self, prompts: Sequence[Prompt], ready: Ready, *, add_special_tokens: bool
+    ) -> list[list[int]]:
+        """The ids of each prompt. Raises RequestError, before any work, when a text is far too long."""
+        texts = [prompt for prompt in prompts if isinstance(prompt, str)]
         max_chars = CHARS_PER_TOKEN * ready.max_model_len
-        if len(prompt) > max_chars:
+        longest = max(map(len, texts), default=0)
+        if longest > max_chars:
             raise RequestError(
-                f"the prompt has {len(prompt)} characters; a context of {ready.max_model_len} tokens takes"
+                f"the prompt has {longest} characters; a context of {ready.max_model_len} tokens takes"
                 f" at most {max_chars}",
                 param="prompt",
                 code="context_length_exceeded",
             )
-        if len(prompt) > LONG_TEXT_CHARS:
-            return await asyncio.to_thread(tokenizer.encode, prompt, add_special_tokens=add_special_tokens)
-        return tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
+        encode = partial(self._encode_now, prompts, add_special_tokens)
+        return await asyncio.to_thread(encode) if sum(map(len, texts)) > LONG_TEXT_CHARS else encode()
+
+    def _encode_now(self, prompts: Sequence[Prompt], add_special_tokens: bool) -> list[list[int]]:
+        return [
+            self._need_tokenizer("prompt").encode(prompt, add_special_tokens=add_special_tokens)
+            if isinstance(prompt, str)
+            else list(prompt)
+            for prompt in prompts
+        ]
 
     def _need_tokenizer(self, param: str) -> Tokenizer:
         if self.tokenizer is None:

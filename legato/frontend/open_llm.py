@@ -43,8 +43,12 @@ def open_llm(config: EngineConfig, client: EngineClient | None = None) -> Opened
         client = ProcessClient(replace(config, model=str(files.path)))
     client.start()
     since = time.perf_counter()
-    tokenizer = load_tokenizer(files.path, _path(config.tokenizer))
-    chat_template = load_chat_template(files.path, _path(config.chat_template))
+    try:
+        tokenizer = load_tokenizer(files.path, _path(config.tokenizer))
+        chat_template = load_chat_template(files.path, _path(config.chat_template))
+    except BaseException:
+        client.close()  # nobody will ask anything of this engine
+        raise
     logger.info("start: tokenizer %.2f s (in the parent)", time.perf_counter() - since)
     return OpenedModel(
         llm=AsyncLLM(client, tokenizer, chat_template, seed=config.seed),
@@ -54,4 +58,4 @@ def open_llm(config: EngineConfig, client: EngineClient | None = None) -> Opened
 
 
 def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)
+    return None if text is None else Path(text).expanduser()
