@@ -15,8 +15,7 @@ from legato.core.errors import EngineDiedError, RequestError
 from legato.core.sampling_params import FinishReason, SamplingParams
 
 if TYPE_CHECKING:
-    from legato.frontend.async_llm import AsyncLLM
-    from legato.frontend.generator import ChatMessage
+    from legato.frontend.generator import ChatMessage, Generator
 
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 COMMANDS = "/reset forgets what was said, /exit ends; Ctrl-C stops an answer, Ctrl-D ends"
@@ -42,8 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
 class Conversation:
     """What was said so far, and a model that answers."""
 
-    def __init__(self, llm: "AsyncLLM", params: SamplingParams, system: str | None) -> None:
-        self._llm = llm
+    def __init__(self, generator: "Generator", params: SamplingParams, system: str | None) -> None:
+        self._generator = generator
         self._params = params
         self._system: list[ChatMessage] = [{"role": "system", "content": system}] if system else []
         self._said: list[ChatMessage] = []
@@ -60,8 +59,8 @@ class Conversation:
         asked: list[ChatMessage] = [*self._said, {"role": "user", "content": question}]
         text, num_tokens, note, started = "", 0, "", time.perf_counter()
         try:
-            prompt = await self._llm.chat_prompt([*self._system, *asked])
-            async with aclosing(await self._llm.submit([prompt], self._params)) as stream:
+            prompt = await self._generator.chat_prompt([*self._system, *asked])
+            async with aclosing(await self._generator.submit([prompt], self._params)) as stream:
                 async for delta in stream:
                     print(delta.text, end="", flush=True)
                     text += delta.text

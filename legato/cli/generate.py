@@ -12,7 +12,7 @@ from legato.core.errors import ConfigError
 from legato.core.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from legato.frontend.async_llm import AsyncLLM
+    from legato.frontend.generator import Generator
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _continue(llm: "AsyncLLM", prompt: str, params: SamplingParams) -> None:
-    async with aclosing(await llm.submit([prompt], params)) as stream:
+async def _continue(generator: "Generator", prompt: str, params: SamplingParams) -> None:
+    async with aclosing(await generator.submit([prompt], params)) as stream:
         async for delta in stream:
             print(delta.text, end="", flush=True)
     print()

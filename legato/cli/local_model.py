@@ -17,9 +17,8 @@ from legato.observability.logs import set_up_logging
 if TYPE_CHECKING:
     from legato.frontend.open_llm import OpenedModel
 
-_FOR_MANY_USERS = frozenset({"served_model_name", "max_num_queued_reqs", "batching"})
-_HIDDEN = _FOR_MANY_USERS | {"seed"}  # --seed is that of the answers here
-_OF_SERVERS = frozenset({"host", "port", "api_key", "root_path", "vllm_url", "enable_log_requests"})
+# what is of use with many users alone, and the seed: here --seed is that of the answers
+_LEFT_OUT = frozenset({"served_model_name", "max_num_queued_reqs", "batching", "seed"})
 _STAGES = ("", "imports", "config", "weights", "pool", "warm")  # of an engine's start, in order
 _REDRAW_S = 0.1
 
@@ -28,8 +27,13 @@ def add_local_model(parser: argparse.ArgumentParser) -> None:
     """The flags of a command that loads a model itself."""
     add_print_config(parser)
     add_sampling(parser)
-    add_settings(parser, EngineConfig, "engine", leave_out=_HIDDEN)
-    add_settings(parser, ServerConfig, "log", leave_out=_OF_SERVERS)
+    add_settings(parser, EngineConfig, "engine", leave_out=_LEFT_OUT)
+    parser.add_argument(
+        "--log-level",
+        default=argparse.SUPPRESS,
+        metavar="LEVEL",
+        help="debug, info, warning (the default) or error",
+    )
 
 
 def print_config(arguments: argparse.Namespace) -> int:

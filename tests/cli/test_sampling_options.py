@@ -1,0 +1,26 @@
+"""Sampling flags over the model's defaults."""
+
+import argparse
+
+import pytest
+
+from legato.cli.sampling_options import add_sampling, sampling_params
+from legato.core.errors import RequestError
+from legato.core.sampling_params import SamplingParams
+
+
+def parse(*argv: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_sampling(parser)
+    return parser.parse_args(argv)
+
+
+def test_flags_win_over_the_models_defaults() -> None:
+    arguments = parse("--temperature", "0", "--max-tokens", "7", "--stop", "a,b", "--stop", "c")
+    params = sampling_params(arguments, {"temperature": 0.2, "top_p": 0.9})
+    assert params == SamplingParams(temperature=0, top_p=0.9, max_tokens=7, stop=("a,b", "c"))
+
+
+def test_value_out_of_range_is_named() -> None:
+    with pytest.raises(RequestError, match="top_p must "):
+        sampling_params(parse("--top-p", "3"), {})

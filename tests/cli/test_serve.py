@@ -1,0 +1,191 @@
+"""`legato serve` from start to end: the port first, a ready line, an end that is quick and says why."""
+
+import http.client
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from legato.api.asgi import app_for
+from legato.cli import serve
+from legato.cli.http_server import HttpServer
+from legato.cli.listener import open_listener
+from legato.cli.main import main
+from legato.core.config import EngineConfig, ServerConfig
+
+END_LIMIT_S = 2.0
+PATIENCE_S = 60.0
+
+
+@dataclass
+class Serving:
+    """`legato serve` in a process; `log` is what it has written so far."""
+
+    process: "subprocess.Popen[str]"
+    log: str = ""
+
+    def read_until(self, pattern: str) -> re.Match[str]:
+        """Read the log up to a line with the pattern in it."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log += line
+            if found := re.search(pattern, line):
+                return found
+        raise AssertionError(f"no {pattern!r} in\n{self.log}")
+
+    def connect(self) -> http.client.HTTPConnection:
+        found = self.read_until(r"ready on http://([\d.]+):(\d+) \(tiny, [\d.]+ s\)")
+        return http.client.HTTPConnection(found[1], int(found[2]), timeout=PATIENCE_S)
+
+    def end(self, sig: int) -> float:
+        """Send a signal; the seconds until the process has ended."""
+        started = time.perf_counter()
+        self.process.send_signal(sig)
+        self.log += self.process.communicate(timeout=PATIENCE_S)[1]
+        return time.perf_counter() - started
+
+
+Start = Callable[..., Serving]
+
+
+@pytest.fixture
+def start(tiny_model: Path) -> Iterator[Start]:
+    """Starts `legato serve` on a free port, with the tiny model unless told otherwise."""
+    started: list[Serving] = []
+
+    def start_one(model: Path = tiny_model, *flags: str) -> Serving:
+        command = [sys.executable, "-m", "legato", "serve", str(model), "--port", "0", *flags]
+        started.append(Serving(subprocess.Popen(command, stderr=subprocess.PIPE, text=True)))
+        return started[-1]
+
+    yield start_one
+    for serving in started:
+        serving.process.kill()
+        serving.process.communicate()
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave pytest's own logging as it is."""
+    monkeypatch.setattr(serve, "set_up_logging", lambda level: None)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_taken_port_is_told_before_the_model_is_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with open_listener("127.0.0.1", 0) as other:
+        port = other.getsockname()[1]
+        assert main(["serve", "/nowhere", "--port", str(port)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"legato: error: port {port} on 127.0.0.1 is taken")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.usefixtures("quiet")
+def test_missing_model_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "/nowhere", "--port", "0"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("legato: error: no model '/nowhere'")
+    assert error.count("\n") == 1
+
+
+def test_print_config_ends_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "/nowhere", "--print-config", "--api-key", "secret", "--port", "70000"]) == 0
+    table = capsys.readouterr().out
+    assert re.search(r"^--model +/nowhere +argument$", table, re.MULTILINE)
+    assert re.search(r"^--api-key +\*\*\* +argument$", table, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("host", "keys", "is_warned"),
+    [("0.0.0.0", (), True), ("0.0.0.0", ("key",), False), ("127.0.0.1", (), False)],
+)
+def test_open_address_without_key_is_warned_about(
+    host: str, keys: tuple[str, ...], is_warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_listener(host, 0) as listener:
+        serve.warn_if_open(listener, ServerConfig(host=host, api_key=keys))
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * is_warned
+    assert ("give --api-key KEY" in caplog.text) == is_warned
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_open_streams_with_a_reason(start: Start, sig: int) -> None:
+    serving = start()
+    connection, idle = serving.connect(), None
+    idle = http.client.HTTPConnection(connection.host, connection.port)
+    idle.request("GET", "/health")
+    assert json.loads(idle.getresponse().read())
+    # so many answers that they run for as long as it takes
+    body = {"prompt": ["hello"] * 200, "max_tokens": 450, "ignore_eos": True, "stream": True}
+    connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
+    stream = connection.getresponse()
+    assert stream.readline().startswith(b'data: {"')
+
+    assert serving.end(sig) < END_LIMIT_S
+    *_, error, done = stream.read().decode().split("\n\n")[:-1]
+    idle.close()
+    connection.close()
+    assert serving.process.returncode == 0
+    assert json.loads(error.removeprefix("data: "))["error"]["type"] == "service_unavailable"
+    assert done == "data: [DONE]"
+    assert serving.log.splitlines()[-1].endswith(f"legato: end: {signal.Signals(sig).name}")
+    assert "Traceback" not in serving.log
+
+
+def test_signal_while_the_model_is_loaded_ends_cleanly(start: Start) -> None:
+    serving = start()
+    serving.read_until("parent pid")
+    assert serving.end(signal.SIGINT) < END_LIMIT_S
+    assert serving.process.returncode == 0
+    assert "Traceback" not in serving.log
+
+
+def test_second_signal_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    app = app_for(EngineConfig(model="/nowhere"), ServerConfig())
+    server = HttpServer(app, app.state.models.unique()[0], lambda: None)
+    server.handle_exit(signal.SIGINT, None)
+    assert (server.should_exit, server.end_reason, codes) == (True, "SIGINT", [])
+    server.handle_exit(signal.SIGINT, None)
+    assert codes == [130]
+
+
+def test_model_that_can_never_be_loaded_ends_the_server(
+    start: Start, tiny_model: Path, tmp_path: Path
+) -> None:
+    broken = shutil.copytree(tiny_model, tmp_path / "broken")
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    serving = start(broken)
+    serving.log += serving.process.communicate(timeout=PATIENCE_S)[1]
+    assert serving.process.returncode == 1
+    assert "end: the model cannot be served" in serving.log
+    last = serving.log.splitlines()[-1]
+    assert last.startswith("legato: error: ")
+    assert "model.safetensors" in last
+    assert "Traceback" not in serving.log
+
+
+def test_probes_and_requests_leave_no_line_by_default(start: Start) -> None:
+    serving = start()
+    connection = serving.connect()
+    num_lines = serving.log.count("\n")
+    for path in ("/health", "/metrics", "/v1/models"):
+        connection.request("GET", path)
+        assert connection.getresponse().read()
+    connection.close()
+    serving.end(signal.SIGINT)
+    ends = ("legato: end: ", "engine: end: ", "has ended: ")
+    new_lines = serving.log.splitlines()[num_lines:]
+    assert [line for line in new_lines if not any(end in line for end in ends)] == []
