@@ -1,0 +1,137 @@
+"""Where a setting comes from, what is refused, and that every setting explains itself."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from legato.core.config import EngineConfig, ServerConfig
+from legato.core.errors import ConfigError
+from legato.core.settings import resolve_settings
+
+
+def from_variable(name: str, text: str, kind: type[Any] = EngineConfig) -> object:
+    return getattr(resolve_settings(kind, {}, {f"LEGATO_{name.upper()}": text}).value, name)
+
+
+def test_argument_wins_over_variable_over_default() -> None:
+    environ = {"LEGATO_BLOCK_SIZE": "8", "LEGATO_MAX_NUM_SEQS": "3"}
+    resolved = resolve_settings(EngineConfig, {"max_num_seqs": 5}, environ)
+    assert (resolved.value.max_num_seqs, resolved.sources["max_num_seqs"]) == (5, "argument")
+    assert (resolved.value.block_size, resolved.sources["block_size"]) == (8, "LEGATO_BLOCK_SIZE")
+    assert (resolved.value.num_pages, resolved.sources["num_pages"]) == (None, "default")
+    assert resolved.sources.keys() == {each.name for each in fields(EngineConfig)}
+
+
+def test_defaults_fit_their_own_rules() -> None:
+    for kind in (EngineConfig, ServerConfig):
+        defaults = {each.name: each.default for each in fields(kind)}
+        assert resolve_settings(kind, defaults, {}).value == kind()
+
+
+def test_environment_of_the_process_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEGATO_PORT", "9999")
+    assert resolve_settings(ServerConfig, {}).value.port == 9999
+
+
+def test_variable_that_is_set_to_nothing_is_not_set() -> None:
+    environ = {"LEGATO_OVERLAP": "", "LEGATO_TOKENIZER": "", "LEGATO_MAX_MODEL_LEN": ""}
+    resolved = resolve_settings(EngineConfig, {}, environ)
+    assert resolved.value == EngineConfig()
+    assert set(resolved.sources.values()) == {"default"}
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("max_num_seq", "; did you mean max_num_seqs?"),
+        ("max-model-len", "; did you mean max_model_len?"),
+        ("zzz", "there is no setting 'zzz'$"),
+    ],
+)
+def test_unknown_setting_names_the_near_one(given: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=hint):
+        resolve_settings(EngineConfig, {given: 1}, {})
+
+
+@pytest.mark.parametrize(("word", "value"), [("1", True), ("Yes", True), ("ON", True), ("true", True)])
+def test_words_for_true(word: str, value: bool) -> None:
+    assert from_variable("trust_remote_code", word) is value
+
+
+@pytest.mark.parametrize("word", ["0", "No", "OFF", "false"])
+def test_words_for_false(word: str) -> None:
+    assert from_variable("overlap", word) is False
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("max_model_len", "128", 128),
+        ("seed", "-5", -5),
+        ("tokenizer", "/a/b", "/a/b"),
+        ("batching", "static", "static"),
+        ("served_model_name", "a, b,,c ", ("a", "b", "c")),
+        ("served_model_name", "one", ("one",)),
+    ],
+)
+def test_variables_are_read_by_their_type(name: str, text: str, value: object) -> None:
+    assert from_variable(name, text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("max_model_len", "long", "LEGATO_MAX_MODEL_LEN='long': expected int"),
+        ("overlap", "perhaps", "LEGATO_OVERLAP='perhaps': say 1 or 0"),
+        ("block_size", "0", "LEGATO_BLOCK_SIZE=0: must be at least 1"),
+        ("batching", "magic", "LEGATO_BATCHING='magic': choose one of continuous, prefill-first, static"),
+    ],
+)
+def test_variable_that_does_not_fit_is_refused_by_its_name(name: str, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        from_variable(name, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("max_num_seqs", 0, "max_num_seqs=0: must be at least 1"),
+        ("max_num_seqs", "4", "max_num_seqs='4': expected int"),
+        ("max_num_seqs", True, "max_num_seqs=True: expected int"),
+        ("max_num_batched_tokens", None, "max_num_batched_tokens=None: expected int"),
+        ("overlap", 1, "overlap=1: expected bool"),
+        ("model", None, "model=None: expected str"),
+        ("backend", "gpu", "backend='gpu': choose one of"),
+        ("served_model_name", 5, "served_model_name: expected a text or a list of texts"),
+        ("served_model_name", ["a", 5], "served_model_name: expected a text or a list of texts"),
+    ],
+)
+def test_argument_that_does_not_fit_is_refused(name: str, value: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolve_settings(EngineConfig, {name: value}, {})
+
+
+def test_secret_that_does_not_fit_is_not_shown() -> None:
+    with pytest.raises(ConfigError) as refusal:
+        resolve_settings(ServerConfig, {"api_key": [b"sk-very-secret"]}, {})
+    assert "secret" not in str(refusal.value)
+
+
+def test_list_argument_may_be_one_text() -> None:
+    given = {"served_model_name": "one"}
+    assert resolve_settings(EngineConfig, given, {}).value.served_model_name == ("one",)
+    assert resolve_settings(EngineConfig, {"served_model_name": ["a", "b"]}, {}).value.served_model_name == (
+        "a",
+        "b",
+    )
+
+
+@pytest.mark.parametrize("kind", [EngineConfig, ServerConfig])
+def test_every_setting_has_help_a_type_and_a_name_of_its_own(kind: type[Any]) -> None:
+    aliases: list[str] = []
+    for each in fields(kind):
+        assert len(each.metadata["help"]) > 10, each.name
+        assert each.default is not None or "type" in each.metadata, each.name
+        aliases += each.metadata.get("aliases", ())
+    assert len(aliases) == len(set(aliases))
