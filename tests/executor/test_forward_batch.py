@@ -1,0 +1,70 @@
+"""A plan as arrays."""
+
+import numpy as np
+
+from legato.executor.forward_batch import BatchBuilder, Sample
+from tests.executor.plans import make_chunk, make_plan, make_row_start
+
+
+def test_prefill_chunk_and_decodes_in_one_batch() -> None:
+    builder = BatchBuilder(num_rows=4, max_pages=5)
+    builder.build(
+        make_plan(
+            make_chunk("a", 0, range(3), pages=(7,), prompt=[1, 2, 3]),
+            make_chunk("b", 2, range(6), pages=(8, 9), prompt=[1, 2, 3, 4, 5, 6]),
+        )
+    )
+    batch = builder.build(
+        make_plan(
+            make_chunk("b", 2, range(6, 7)),
+            make_chunk("a", 0, range(3, 4), pages=(4,), page_start=1),
+            make_chunk("c", 1, range(2, 5), pages=(5, 6), samples=False, prompt=[9, 9, 9, 9, 9, 9]),
+            step=17,
+        )
+    )
+    assert batch.step == 17
+    assert batch.row_starts == ((1, make_row_start([9, 9, 9, 9, 9, 9])),)
+    assert batch.token_rows.tolist() == [2, 0, 1, 1, 1]
+    assert batch.positions.tolist() == [6, 3, 2, 3, 4]
+    assert batch.query_starts.tolist() == [0, 1, 2, 5]
+    assert batch.kv_lens.tolist() == [7, 4, 5]
+    assert batch.page_table.tolist() == [[8, 9, 0, 0, 0], [7, 4, 0, 0, 0], [5, 6, 0, 0, 0]]
+    assert batch.samples == (Sample("b", 2, 7), Sample("a", 0, 4))
+    assert batch.sample_rows.tolist() == [0, 1]
+    arrays = [getattr(batch, name) for name in batch.__slots__ if name not in ("step", "samples")]
+    assert {array.dtype for array in arrays if isinstance(array, np.ndarray)} == {np.dtype(np.int32)}
+
+
+def test_sampled_row_is_the_last_of_its_chunk() -> None:
+    batch = BatchBuilder(num_rows=2, max_pages=1).build(
+        make_plan(
+            make_chunk("a", 0, range(3), samples=False, prompt=[1] * 9),
+            make_chunk("b", 1, range(4), prompt=[1] * 4),
+        )
+    )
+    assert batch.sample_rows.tolist() == [6]
+
+
+def test_step_inside_a_prompt_samples_nothing() -> None:
+    batch = BatchBuilder(num_rows=1, max_pages=1).build(
+        make_plan(make_chunk("a", 0, range(3), samples=False, prompt=[1] * 9))
+    )
+    assert batch.samples == ()
+    assert batch.sample_rows.shape == (0,)
+    assert batch.sample_rows.dtype == np.int32
+
+
+def test_page_table_of_a_batch_does_not_move_with_the_next_one() -> None:
+    builder = BatchBuilder(num_rows=1, max_pages=3)
+    first = builder.build(make_plan(make_chunk("a", 0, range(2), pages=(5,), prompt=[1, 2])))
+    second = builder.build(make_plan(make_chunk("a", 0, range(2, 3), pages=(6, 7), page_start=1)))
+    assert first.page_table.tolist() == [[5, 0, 0]]
+    assert second.page_table.tolist() == [[5, 6, 7]]
+
+
+def test_row_is_entered_anew_by_the_next_request() -> None:
+    builder = BatchBuilder(num_rows=1, max_pages=3)
+    builder.build(make_plan(make_chunk("a", 0, range(2), pages=(5, 6, 7), prompt=[1, 2])))
+    batch = builder.build(make_plan(make_chunk("b", 0, range(1), pages=(2,), prompt=[1])))
+    assert batch.page_table[0, 0] == 2
+    assert batch.kv_lens.tolist() == [1]
