@@ -271,7 +271,7 @@ def test_revision_of_what_has_none_is_refused(tmp_path: Path) -> None:
 def test_catalog_entry_is_the_published_file() -> None:
     (entry,) = catalog.entries()
     assert entry.name == "smollm2-135m-instruct"
-    assert entry.default_params == {"temperature": 0.2, "top_p": 0.9}
+    assert entry.default_params == {"temperature": 0.2, "top_p": 0.5}
     assert replace(entry.source, requirement="").num_bytes == 98_362_432
 
 
