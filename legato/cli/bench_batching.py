@@ -4,10 +4,16 @@ import argparse
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from legato.cli.progress import Progress
 from legato.core.config import DEFAULT_MODEL
-from legato.core.errors import ConfigError
+from legato.core.errors import ConfigError, RequestError
+
+if TYPE_CHECKING:
+    from legato.tokenization.chat_template import ChatTemplate
+
+SYSTEM = {"role": "system", "content": "Be brief."}  # shorter than what templates say by themselves
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,9 +68,15 @@ def _prompts(model: str, num: int, seed: int) -> Sequence[str]:
 
     questions = make_questions(num, seed)
     template = load_chat_template(resolve(model).path)
-    if template is None:
-        return questions
-    return [template.render([{"role": "user", "content": question}]) for question in questions]
+    return questions if template is None else [_rendered(template, question) for question in questions]
+
+
+def _rendered(template: "ChatTemplate", question: str) -> str:
+    user = {"role": "user", "content": question}
+    try:
+        return template.render([SYSTEM, user])
+    except RequestError:
+        return template.render([user])  # some templates know no system message
 
 
 def _command(arguments: argparse.Namespace) -> str:

@@ -4,7 +4,7 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from queue import SimpleQueue
@@ -164,6 +164,8 @@ class ProcessClient:
             self._set_status(EngineStage.CLOSED, "the server is shutting down")
             self._outbox.put([Shutdown()])
             process, thread = self._process, self._thread
+            lost = self._router.forget_all()
+        _fail(lost, self._status.detail)  # now: the engine may be in the middle of a long step
         if process is not None:
             process.end(grace_s=1.0)
         if thread is not None:
@@ -189,8 +191,7 @@ class ProcessClient:
                 self._ready = None
                 self._outbox = SimpleQueue()
                 lost = self._router.forget_all()
-            for request_id, sink in lost.items():
-                sink(Failed(request_id=request_id, error=reason))
+            _fail(lost, reason)
             if self._status.stage is EngineStage.FAILED:
                 logger.error("no engine: %s", reason)
                 return
@@ -266,6 +267,12 @@ class ProcessClient:
                 f"the engine is still loading ({status.detail or 'starting'}); try again soon"
             )
         return NotReadyError(f"the engine is {status.stage}: {status.detail}", retry_after_s=5.0)
+
+
+def _fail(lost: Mapping[str, Sink], reason: str) -> None:
+    """Tell those who wait that no engine will answer."""
+    for request_id, sink in lost.items():
+        sink(Failed(request_id=request_id, error=reason))
 
 
 def _write(process: EngineProcess, start: Start, outbox: Outbox) -> None:

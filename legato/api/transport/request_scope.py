@@ -14,6 +14,7 @@ from legato.api.limits import LIMITS
 
 logger = logging.getLogger("legato.requests")
 
+PROBED_PATHS = ("/health", "/ready", "/metrics")  # asked for ever again: they would drown the log
 _SAFE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,%d}" % LIMITS["request_id"].maximum)
 
 
@@ -63,7 +64,7 @@ class RequestScope:
                 raise
             await answer.response()(scope, receive, send_with_id)
         finally:
-            if self._is_logged:
+            if self._is_logged and not scope["path"].endswith(PROBED_PATHS):
                 seconds = self._clock() - received_at
                 logger.info(
                     "%s %s %r: %s in %.3f s", request_id, scope["method"], scope["path"], status, seconds

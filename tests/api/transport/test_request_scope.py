@@ -67,10 +67,12 @@ def test_request_log_is_off_by_default_and_never_holds_text(
     logged = TestClient(create_app({"fake": service}, ServerConfig(enable_log_requests=True)))
     logged.post("/v1/completions", json=body, headers={"x-request-id": "id-8"})
     logged.get("/a%0Aforged line")
+    logged.get("/health")
 
     assert "id-8 POST '/v1/completions': 200 in" in caplog.text
     assert "my secret" not in caplog.text
     assert "\nforged" not in caplog.text
+    assert "/health" not in caplog.text
 
 
 def test_no_cors_headers_are_sent(client: TestClient) -> None:
