@@ -1,0 +1,150 @@
+"""How a config, a model and a machine are resolved into an engine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import legato.engine.assembly as assembly
+from legato.core.config import EngineConfig
+from legato.core.errors import ConfigError, ModelError
+from legato.engine.assembly import (
+    GIB,
+    load_engine,
+    resolve_cache,
+    resolve_max_model_len,
+    resolve_scheduling,
+    usable_memory_bytes,
+)
+from legato.executor.executor import InlineExecutor, ThreadExecutor
+from tests.engine.runs import build_engine
+from tests.fakes import random_model
+
+MODEL, _ = random_model(seed=0, num_layers=1, vocab_size=16)  # one token of K/V takes 2 * 3 * 64 * 4 bytes
+TOKEN_BYTES = 1536
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes that the process may use, to be changed."""
+    usable = [16 * GIB]
+    monkeypatch.setattr(assembly, "usable_memory_bytes", lambda: usable[0])
+    return usable
+
+
+def num_pages(**settings: object) -> int:
+    return resolve_cache(EngineConfig(**settings), MODEL, 2048).num_pages  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("wanted", "resolved"), [(None, 2048), (1, 1), (2048, 2048)])
+def test_context_is_the_models_unless_less_is_wanted(wanted: int | None, resolved: int) -> None:
+    assert resolve_max_model_len(EngineConfig(max_model_len=wanted), MODEL) == resolved
+
+
+def test_more_context_than_the_model_has_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--max-model-len 2049: the model was made for 1 to 2048 tokens"):
+        resolve_max_model_len(EngineConfig(max_model_len=2049), MODEL)
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_rows"),
+    [
+        ({}, 64),
+        ({"batching": "prefill-first"}, 64),
+        ({"batching": "static"}, 4),
+        ({"batching": "static", "max_num_seqs": 9}, 9),
+        ({"max_num_seqs": 1}, 1),
+    ],
+)
+def test_requests_at_once(settings: dict[str, object], num_rows: int) -> None:
+    assert resolve_scheduling(EngineConfig(**settings), 2048).max_num_seqs == num_rows
+
+
+@pytest.mark.parametrize(
+    ("settings", "step", "long"),
+    [
+        ({}, 512, 256),
+        ({"max_num_batched_tokens": 7}, 7, 3),
+        ({"max_num_batched_tokens": 1}, 1, 1),
+        ({"long_prefill_token_threshold": 5}, 512, 5),
+    ],
+)
+def test_tokens_of_a_step_and_of_a_long_prompt_in_it(
+    settings: dict[str, object], step: int, long: int
+) -> None:
+    resolved = resolve_scheduling(EngineConfig(**settings), 2048)
+    assert (resolved.max_step_tokens, resolved.long_prefill_tokens) == (step, long)
+
+
+def test_pool_is_a_gibibyte_or_a_quarter_of_the_memory(memory: list[int]) -> None:
+    assert num_pages(block_size=16) == GIB // (16 * TOKEN_BYTES)
+    memory[0] = GIB
+    assert num_pages(block_size=16) == GIB // 4 // (16 * TOKEN_BYTES)
+
+
+def test_pool_as_told_in_bytes_or_pages(memory: list[int]) -> None:
+    assert num_pages(kv_cache_memory_bytes=10 * 16 * TOKEN_BYTES + 1) == 10
+    assert num_pages(kv_cache_memory_bytes=TOKEN_BYTES, block_size=1) == 1
+    assert num_pages(num_pages=7, kv_cache_memory_bytes=1) == 7
+
+
+def test_pool_without_a_page_is_refused(memory: list[int]) -> None:
+    with pytest.raises(ConfigError, match="pool of 24575 bytes holds no page: one takes 24576"):
+        num_pages(kv_cache_memory_bytes=16 * TOKEN_BYTES - 1)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"num_pages": 44}, {"kv_cache_memory_bytes": 44 * 16 * TOKEN_BYTES}, {"num_pages": 10**15}]
+)
+def test_pool_above_the_memory_is_refused(memory: list[int], settings: dict[str, int]) -> None:
+    memory[0] = 43 * 16 * TOKEN_BYTES
+    assert num_pages(num_pages=43) == 43
+    with pytest.raises(ConfigError, match=f"more than the {memory[0]} that this process may use"):
+        num_pages(**settings)
+
+
+def test_control_group_bounds_the_memory(tmp_path: Path) -> None:
+    v2, v1, absent = tmp_path / "memory.max", tmp_path / "limit_in_bytes", tmp_path / "absent"
+    machine = usable_memory_bytes([absent])
+    assert machine > 0
+    v2.write_text("max\n")
+    v1.write_text("9223372036854771712\n")  # how version 1 says that there is no limit
+    assert usable_memory_bytes([v2, v1]) == machine
+    v2.write_text("123456\n")
+    assert usable_memory_bytes([v2, v1]) == 123456
+    v1.write_text("99\n")
+    assert usable_memory_bytes([absent, v1]) == 99
+
+
+def test_start_is_reported_stage_by_stage(tiny_model: Path) -> None:
+    stages: dict[str, str] = {}
+    engine = load_engine(
+        EngineConfig(model=str(tiny_model), num_pages=6, block_size=8),
+        lambda stage, detail, seconds: stages.update({stage: detail}),
+    )
+    engine.core.close()
+    assert list(stages) == ["config", "weights", "pool", "warm"]
+    assert stages["config"] == "llama, 2 layers, context 512"
+    assert stages["pool"] == "6 pages of 8, 48 tokens"
+    assert (engine.max_model_len, engine.cache.num_pages, engine.cache.page_size) == (512, 6, 8)
+    assert engine.core.limits.pool_len == 48
+    assert engine.numeric_mode == "reference-float32"
+
+
+def test_missing_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="nothing here"):
+        load_engine(EngineConfig(model=str(tmp_path / "nothing here")), lambda *_: None)
+
+
+@pytest.mark.parametrize(("overlap", "kind"), [(True, ThreadExecutor), (False, InlineExecutor)])
+def test_overlap_computes_in_a_thread_of_its_own(overlap: bool, kind: type) -> None:
+    engine = build_engine(random_model(seed=0, num_layers=1, vocab_size=16), overlap=overlap, num_pages=4)
+    assert type(engine.core._executor) is kind
+    engine.core.close()
+
+
+def test_end_of_sequence_beyond_the_vocabulary_never_comes() -> None:
+    _, weights = random_model(seed=0, num_layers=1, vocab_size=16)
+    engine = build_engine((replace(MODEL, eos_ids=frozenset({2, 16, 99})), weights), num_pages=4)
+    assert engine.core.eos_ids == {2}
+    engine.core.close()
