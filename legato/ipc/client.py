@@ -164,10 +164,11 @@ class ProcessClient:
             self._set_status(EngineStage.CLOSED, "the server is shutting down")
             self._outbox.put([Shutdown()])
             process, thread = self._process, self._thread
+            grace_s = 0.0 if self._ready is None else 1.0  # while it loads, it listens to nobody
             lost = self._router.forget_all()
         _fail(lost, self._status.detail)  # now: the engine may be in the middle of a long step
         if process is not None:
-            process.end(grace_s=1.0)
+            process.end(grace_s)
         if thread is not None:
             thread.join(timeout=1.0)
         atexit.unregister(self.close)

@@ -80,6 +80,7 @@ def start_engine() -> EngineProcess:
             [sys.executable, "-m", "legato.engine", "--fd", str(theirs.fileno()), "--log-level", level],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C on a terminal is for us alone: we end the engine
             env=os.environ | _ENGINE_ENVIRONMENT,
         )
     logger.info(

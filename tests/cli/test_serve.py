@@ -48,9 +48,9 @@ class Serving:
         return http.client.HTTPConnection(found[1], int(found[2]), timeout=PATIENCE_S)
 
     def end(self, sig: int) -> float:
-        """Send a signal; the seconds until the process has ended."""
+        """Send a signal to the whole group, as a terminal does; the seconds until the process has ended."""
         started = time.perf_counter()
-        self.process.send_signal(sig)
+        os.killpg(self.process.pid, sig)
         self.log += self.process.communicate(timeout=PATIENCE_S)[1]
         return time.perf_counter() - started
 
@@ -65,7 +65,7 @@ def start(tiny_model: Path) -> Iterator[Start]:
 
     def start_one(model: Path = tiny_model, *flags: str) -> Serving:
         command = [sys.executable, "-m", "legato", "serve", str(model), "--port", "0", *flags]
-        started.append(Serving(subprocess.Popen(command, stderr=subprocess.PIPE, text=True)))
+        started.append(Serving(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0)))
         return started[-1]
 
     yield start_one
