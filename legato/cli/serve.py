@@ -5,8 +5,8 @@ import logging
 import socket
 import time
 
-from legato.cli.listener import is_loopback, open_listener, url_of
 from legato.cli.options import add_model, add_print_config, add_settings, config_table, resolve
+from legato.cli.serving.listener import is_loopback, open_listener, url_of
 from legato.core.config import EngineConfig, ServerConfig
 from legato.observability.logs import set_up_logging
 
@@ -50,7 +50,7 @@ def _serve(engine: EngineConfig, server: ServerConfig, listener: socket.socket, 
     resolve_model(engine.model, revision=engine.revision, report=logger.info)
 
     from legato.api.asgi import app_for  # a second of imports: a taken port or a missing model is told before
-    from legato.cli.http_server import HttpServer
+    from legato.cli.serving.http_server import HttpServer
 
     app = app_for(engine, server)
     [service] = app.state.models.unique()

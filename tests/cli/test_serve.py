@@ -18,9 +18,9 @@ import pytest
 
 from legato.api.asgi import app_for
 from legato.cli import serve
-from legato.cli.http_server import HttpServer
-from legato.cli.listener import open_listener
 from legato.cli.main import main
+from legato.cli.serving.http_server import HttpServer
+from legato.cli.serving.listener import open_listener
 from legato.core.config import EngineConfig, ServerConfig
 
 END_LIMIT_S = 2.0

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from legato.cli.listener import ListenError, is_loopback, open_listener, url_of
+from legato.cli.serving.listener import ListenError, is_loopback, open_listener, url_of
 from legato.core.errors import ConfigError
 
 

@@ -1,0 +1,1 @@
+"""What `legato serve` is made of: its socket and its HTTP server."""
