@@ -1,0 +1,135 @@
+// The contract between the tape, which knows models and steps, and the kernels of one instruction set.
+//
+// A kernel computes one part of one operation: rows or panels [begin, end). Which thread takes which part, and how
+// large a part is, never changes a bit of the result: each output element is one sum whose order depends on its own
+// row's shape alone. All pointers are raw, sizes are in elements unless their name says bytes, rows are contiguous.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace legato {
+
+// How the weights of a product lie in memory before and after packing; `pack` turns the first into the second.
+enum class Format : int32_t {
+    F32 = 0,   // source: float32 [outputs, inputs]
+    BF16 = 1,  // source: bfloat16 bits, uint16 [outputs, inputs]
+    F16 = 2,   // source: IEEE half bits, uint16 [outputs, inputs]
+    Q4 = 3,    // source: Groups of 32 along inputs: 4-bit unsigned q, value = q * scale + minimum (Q4_0, Q4_1)
+    Q8 = 4,    // source: groups of 32 along inputs: int8 q, value = q * scale (Q8_0)
+    I8 = 5,    // source: int8 [outputs, inputs], one scale an output
+};
+
+constexpr int64_t kGroup = 32;  // inputs that share a scale
+
+// Weights as the loader gives them. Unused pointers are null.
+//   values     F32/BF16/F16/I8: [outputs, inputs]; Q8: int8 [outputs, inputs];
+//              Q4: two a byte, [outputs, inputs / 2]: byte j of a group holds q[j] low and q[j + 16] high
+//   scales     Q4, Q8: float32 [outputs, inputs / 32]; I8: float32 [outputs]
+//   minimums   Q4: float32 [outputs, inputs / 32]
+struct WeightSource {
+    Format format;
+    int64_t outputs, inputs;
+    const void* values;
+    const float* scales;
+    const float* minimums;
+};
+
+// Weights in panels of this instruction set's own layout; made by pack, read by linear and unpack_row.
+struct PackedWeight {
+    Format format;
+    int64_t outputs, inputs;
+    const std::byte* data;
+};
+
+// Rows of activations as a product reads them: float32, or, for Q4, Q8 and I8, int8 with a scale a group.
+//   values  float32 [rows, inputs]
+//   q       int8 [rows, inputs]             x is about q * scale
+//   scales  float32 [rows, inputs / 32]
+//   sums    float32 [rows, inputs / 32]     scale * (sum of the group's q): what a minimum is multiplied by
+struct Activations {
+    int64_t rows, inputs;
+    const float* values;
+    const int8_t* q;
+    const float* scales;
+    const float* sums;
+};
+
+// Where a request's keys and values are.
+//   k, v  bfloat16 bits or float32 [num_pages, page_size, num_kv_heads, head_dim] of one layer
+struct KVLayer {
+    void* k;
+    void* v;
+    bool is_bf16;
+    int64_t page_size, num_kv_heads, head_dim;
+};
+
+// The index arrays of one step, as in legato/backends/backend.py: ForwardInputs.
+struct Step {
+    int64_t num_tokens, num_requests, num_samples, max_pages;
+    const int32_t* token_ids;
+    const int32_t* positions;
+    const int32_t* query_starts;
+    const int32_t* kv_lens;
+    const int32_t* page_table;
+    const int32_t* sample_rows;
+};
+
+struct AttentionArgs {
+    const float* q;  // [num_tokens, num_heads * head_dim]
+    float* out;      // the same shape
+    int64_t num_heads;
+    float scale;
+    KVLayer kv;
+};
+
+struct SampleArgs {
+    float temperature, top_p, min_p;
+    int32_t top_k;      // 0: every token
+    double number;      // uniform in (0, 1): a pure function of (seed, position), made by the caller
+};
+
+// Everything that one instruction set computes. One table a set; dispatch.cpp picks one at load.
+struct Kernels {
+    const char* name;
+    int64_t lanes;         // float32 lanes of a vector
+    int64_t panel_width;   // outputs in a panel of packed weights
+
+    // Bytes of a packed weight, and packing of panels [begin, end) into `packed` (64-byte aligned, zeroed).
+    int64_t (*packed_bytes)(Format format, int64_t outputs, int64_t inputs);
+    void (*pack)(const WeightSource& source, std::byte* packed, int64_t begin, int64_t end);
+
+    // One output's weights as float32 [inputs]: a row of an embedding that shares its weights with a product.
+    void (*unpack_row)(const PackedWeight& weight, int64_t output, float* out);
+
+    // out[row, output] (+= when add) for all rows and the outputs of panels [begin, end); out is [rows, outputs].
+    void (*linear)(const PackedWeight& weight, const Activations& x, float* out, bool add, int64_t begin, int64_t end);
+
+    // Row-wise operations over rows [begin, end); widths are those of one row.
+    void (*quantize)(const float* x, int64_t width, int8_t* q, float* scales, float* sums, int64_t begin, int64_t end);
+    void (*rms_norm)(const float* x, const float* weight, float eps, int64_t width, float* out, int64_t begin, int64_t end);
+    // gate and up are the halves of each row of x [rows, 2 * width]
+    void (*silu_mul)(const float* x, int64_t width, float* out, int64_t begin, int64_t end);
+    // Turns the heads of q (into q_out, [rows, q_width]) and of k, and writes k and v to the K/V store.
+    // qkv is [rows, q_width + 2 * kv_width]; cos and sin are [max_position, head_dim / 2].
+    void (*rope_and_store)(const float* qkv, const float* cos, const float* sin, int64_t q_width, const Step& step,
+                           const int32_t* request_of_row, const KVLayer& kv, float* q_out, int64_t begin, int64_t end);
+
+    // Tasks [begin, end): task t is K/V head t % num_kv_heads of row t / num_kv_heads. `scratch` is the calling
+    // thread's own, scratch_floats(…) long. Sums go over fixed spans of 64 positions, whatever the page size.
+    int64_t (*attention_scratch_floats)(const AttentionArgs& args, int64_t max_kv_len);
+    void (*attention)(const AttentionArgs& args, const Step& step, const int32_t* request_of_row, float* scratch,
+                      int64_t begin, int64_t end);
+
+    // The token of one row of logits [vocab], which it may overwrite; ties go to the lowest id; -1: not finite.
+    int32_t (*argmax)(const float* logits, int64_t vocab);
+    int32_t (*sample)(float* logits, int64_t vocab, const SampleArgs& args, float* scratch);
+};
+
+const Kernels& scalar_kernels();
+const Kernels& avx2_kernels();              // x86-64 with AVX2, FMA and F16C
+const Kernels& avx512_kernels();            // AVX-512 F, BW, DQ, VL
+const Kernels& avx512_vnni_bf16_kernels();  // the same with VNNI and BF16
+const Kernels& neon_kernels();              // arm64 with dot products
+
+}  // namespace legato
