@@ -1,18 +1,33 @@
 // Vectors of the instruction set that this translation unit is compiled for, under one set of names.
 //
-// An isa/*.cpp defines one of LEGATO_SIMD_{SCALAR,AVX2,AVX512,NEON} and includes this, then generic/*.h, inside a
-// namespace of its own. Everything here has internal linkage: code compiled for one set must never be what the
-// linker picks for another.
+// An isa/*.cpp includes <cstring>, ops.h and its intrinsics' header, defines one of LEGATO_SIMD_{SCALAR,AVX2,AVX512,NEON}, and
+// includes this, then generic/*.h, inside a namespace of its own. Everything here has internal linkage: code compiled
+// for one set must never be what the linker picks for another.
 //
-//   F32  kLanes floats        I32  kLanes 32-bit integers
+//   F32   kLanes floats                     I32  kLanes 32-bit integers
+//   Mask  kLanes truths, of a comparison    DotSum  a sum of products of bytes, see below
 //
-// Every function below exists in every set, with the same meaning; what differs is kLanes, and so the bits of sums
-// over lanes. Within one set a sum's order is fixed: reduce_add is a tree of fixed shape.
+// Every function exists in every set with the same meaning; what differs is kLanes, and so the bits of sums over
+// lanes. Within one set a sum's order is fixed: reduce_add is a tree of fixed shape.
+//
+//   memory      load(p) store(p, v)                 float or int32_t, any alignment
+//               load_bf16(p) store_bf16(p, v)       bfloat16 bits; rounds to nearest even, keeps NaN
+//               load_f16(p)                         IEEE half bits
+//               load_i8(p) store_i8(p, v)           int8 to and from I32; what is stored must fit
+//               partial_load(p, n) and the like     the first n < kLanes lanes, the others 0 (or untouched)
+//               prefetch(p)
+//   F32         set1 zero add sub mul div min max neg abs sqrt (min and max: which operand a NaN gives is open)
+//               fma(a, b, c)                        a * b + c; rounded once, but twice by the scalar set
+//               reduce_add(v) reduce_max(v)         over the lanes
+//   I32         set1 add sub bit_and bit_or shift_left<n> shift_right<n> (arithmetic) lane_ids() = 0, 1, 2, ...
+//   both        less(a, b) equal(a, b) -> Mask; select(mask, a, b): a where true, else b; any(mask)
+//   conversion  to_i32(F32) (rounds to nearest even) to_f32(I32) round(F32); as_i32(F32) as_f32(I32) (the bits)
+//   bytes       A lane of an I32 also holds four bytes, and a DotSum gathers products of such bytes exactly:
+//               dot_zero() dot_u4(sum, w, x)        w: bytes 0..15, x: bytes -127..127; at most 8 calls to one sum
+//               to_i32(sum)                         each lane's total
+//               dot_i8(I32 sum, SignedBytes w, x)   w: bytes -128..127 made by signed_bytes(I32)
+//   kRegisters  how many vectors the machine names: what tiles are sized by
 #pragma once
-
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
 
 #if defined(LEGATO_SIMD_AVX512)
 #include "simd_avx512.h"
@@ -23,3 +38,31 @@
 #else
 #include "simd_scalar.h"
 #endif
+
+// What follows is the same for every set. Tails are rare and short: they go through memory.
+
+static inline F32 partial_load(const float* p, int64_t n) {
+    float lanes[kLanes] = {};
+    std::memcpy(lanes, p, n * sizeof(float));
+    return load(lanes);
+}
+
+static inline void partial_store(float* p, F32 v, int64_t n) {
+    float lanes[kLanes];
+    store(lanes, v);
+    std::memcpy(p, lanes, n * sizeof(float));
+}
+
+static inline F32 partial_load_bf16(const uint16_t* p, int64_t n) {
+    uint16_t lanes[kLanes] = {};
+    std::memcpy(lanes, p, n * sizeof(uint16_t));
+    return load_bf16(lanes);
+}
+
+static inline void partial_store_bf16(uint16_t* p, F32 v, int64_t n) {
+    uint16_t lanes[kLanes];
+    store_bf16(lanes, v);
+    std::memcpy(p, lanes, n * sizeof(uint16_t));
+}
+
+static inline void prefetch(const void* p) { __builtin_prefetch(p); }
