@@ -1,0 +1,1 @@
+"""The only Python door to the compiled kernels."""

@@ -1,0 +1,161 @@
+"""What the compiled extension offers; `legato.kernels.library.open_device` opens it, or says why it is absent.
+
+Arrays are numpy arrays, C-contiguous, of exactly the dtype said. Shapes and index values are checked: ValueError
+names what does not fit; a wrong dtype is a TypeError. Calls that compute let go of the interpreter lock.
+"""
+
+from typing import Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+WeightFormat = Literal["f32", "bf16", "f16", "q4", "q8", "i8"]
+
+def instruction_sets() -> list[str]:
+    """Names of the sets that this processor and system can run, best first; the last is "scalar"."""
+
+@final
+class Device:
+    """An instruction set and the threads that compute with it; whatever is made from it keeps it alive."""
+
+    def __init__(self, isa: str, num_threads: int) -> None:
+        """ValueError, listing the possible names, when this machine cannot run `isa`."""
+
+    @property
+    def isa(self) -> str: ...
+    @property
+    def num_threads(self) -> int: ...
+    def pack(
+        self,
+        format: WeightFormat,
+        values: NDArray[np.float32] | NDArray[np.uint16] | NDArray[np.uint8] | NDArray[np.int8],
+        scales: NDArray[np.float32] | None = None,
+        minimums: NDArray[np.float32] | None = None,
+    ) -> PackedWeight:
+        """Copy a matrix [outputs, inputs] into the panels that the kernels read.
+
+        f32   values float32
+        bf16  values uint16, bfloat16 bits
+        f16   values uint16, IEEE half bits
+        q4    values uint8 [outputs, inputs / 2]: q * scale + minimum, where byte j of a group of 32 inputs
+              holds q[j] in its low half and q[j + 16] in its high; scales, minimums [outputs, inputs / 32]
+        q8    values int8: q * scale; scales [outputs, inputs / 32]
+        i8    values int8: q * scale; scales [outputs]
+        """
+
+    def packed(
+        self, format: WeightFormat, outputs: int, inputs: int, data: NDArray[np.uint8]
+    ) -> PackedWeight:
+        """A weight from `PackedWeight.data` of the same instruction set, say mapped from a file.
+
+        data  [bytes], 64-byte aligned; kept alive, not copied
+        """
+
+    def kv_store(
+        self, num_layers: int, num_pages: int, page_size: int, num_kv_heads: int, head_dim: int, is_bf16: bool
+    ) -> KVStore:
+        """Keys and values of all layers, zero; memory is taken when a page is first written."""
+
+    def tape(self, kv: KVStore, max_tokens: int, max_samples: int) -> Tape:
+        """An empty tape for steps of at most so many tokens and samples."""
+
+    def sample_rows(
+        self,
+        logits: NDArray[np.float32],
+        temperatures: NDArray[np.float32],
+        top_ks: NDArray[np.int32],
+        top_ps: NDArray[np.float32],
+        min_ps: NDArray[np.float32],
+        numbers: NDArray[np.float64],
+        added_starts: NDArray[np.int32],
+        added_ids: NDArray[np.int32],
+        added_values: NDArray[np.float32],
+        penalties: NDArray[np.float64],
+        seen_starts: NDArray[np.int32],
+        seen_ids: NDArray[np.int32],
+        seen_counts: NDArray[np.int32],
+    ) -> NDArray[np.int32]:
+        """Choose a token for each row of logits [rows, vocab], which are overwritten; see `sampling.SamplingRows`."""
+
+@final
+class PackedWeight:
+    """A matrix in the panels of one instruction set."""
+
+    @property
+    def format(self) -> WeightFormat: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def inputs(self) -> int: ...
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """The packed bytes, a read-only view: to be kept on disk for `Device.packed`."""
+
+@final
+class KVStore:
+    """Keys and values, each [num_layers, num_pages, page_size, num_kv_heads, head_dim]."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Of address space, keys and values together; what was never written takes no memory."""
+
+@final
+class Tape:
+    """Operations with their buffers, recorded once, replayed in one call a step.
+
+    An operation takes the numbers of the values it reads and gives the number of the one it writes; a value is
+    float32 [rows, width], with a row for each token, or, from `select` on, for each sample. Buffers are shared
+    by values whose lifetimes do not meet, so a value may be read only by operations, not from Python.
+    """
+
+    def embedding(self, weight: PackedWeight) -> int:
+        """A row of `weight` for each token id of the step."""
+
+    def rms_norm(self, x: int, weight: NDArray[np.float32], eps: float) -> int: ...
+    def linear(self, x: int, weight: PackedWeight) -> int:
+        """[rows, weight.outputs]; q4, q8 and i8 turn x into int8 first, once for all its products."""
+
+    def add_linear(self, into: int, x: int, weight: PackedWeight) -> None:
+        """into += the product: the value `into` is changed in place, so what it was is gone for later operations."""
+
+    def attention(
+        self,
+        qkv: int,
+        cos: NDArray[np.float32],
+        sin: NDArray[np.float32],
+        layer: int,
+        num_heads: int,
+        scale: float,
+    ) -> int:
+        """[tokens, num_heads * head_dim]: turn q and k by their positions, write k and v to the store, attend.
+
+        qkv       [tokens, (num_heads + 2 * num_kv_heads) * head_dim]
+        cos, sin  [num_positions, head_dim / 2]
+        """
+
+    def silu_mul(self, gate_up: int) -> int:
+        """silu(gate) * up of the halves of gate_up [rows, 2 * width]."""
+
+    def select(self, x: int) -> int:
+        """From every token of the step to those that sample."""
+
+    def finish(self, logits: int) -> None:
+        """End the recording: take the buffers; `logits` is what `forward` gives."""
+
+    def forward(
+        self,
+        token_ids: NDArray[np.int32],
+        positions: NDArray[np.int32],
+        query_starts: NDArray[np.int32],
+        kv_lens: NDArray[np.int32],
+        page_table: NDArray[np.int32],
+        sample_rows: NDArray[np.int32],
+    ) -> NDArray[np.float32]:
+        """Replay: the arrays are those of backends.backend.ForwardInputs.
+
+        The result [rows, width] is a view of the tape's own memory, overwritten by the next call.
+        """
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Of address space for all values; rows that no step ever had take no memory."""

@@ -1,0 +1,100 @@
+"""Opens the compiled extension with an instruction set and threads, or says why there is none."""
+
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from legato.core.errors import ConfigError
+from legato.kernels.threads import num_usable_cores
+
+if TYPE_CHECKING:
+    from legato.kernels._native import Device
+
+EXTENSION = "legato.kernels._native"
+ISA_VARIABLE = "LEGATO_ISA"
+
+
+@dataclass(frozen=True, slots=True)
+class NoKernels:
+    """Why the compiled kernels cannot be used, and what to do about it: a text fit for a user."""
+
+    reason: str
+
+
+def open_device(num_threads: int | None = None, isa: str | None = None) -> "Device | NoKernels":
+    """What computes: threads and an instruction set.
+
+    num_threads  by default the physical cores that this process may use
+    isa          by default LEGATO_ISA, or the best that the machine has
+    Raises ConfigError for an instruction set that there is not, or that this machine cannot run.
+    """
+    missing = find_extension()
+    if missing:
+        return missing
+    from legato.kernels import _native
+
+    possible = _native.instruction_sets()
+    name = isa or os.environ.get(ISA_VARIABLE) or possible[0]
+    if name not in possible:
+        raise ConfigError(
+            f"{ISA_VARIABLE}={name}: this machine cannot run such an instruction set;"
+            f" possible here: {', '.join(possible)}"
+        )
+    return _native.Device(name, num_threads or num_usable_cores())
+
+
+def instruction_sets() -> tuple[str, ...]:
+    """Names of the sets that this machine can run, best first; none without the extension."""
+    if find_extension():
+        return ()
+    from legato.kernels import _native
+
+    return tuple(_native.instruction_sets())
+
+
+def find_extension() -> NoKernels | None:
+    """Make `legato.kernels._native` importable; None when it is.
+
+    Python that runs in a checkout takes `legato` from there, while `pip install .` has put the extension
+    among the installed files: then it is loaded from those.
+    """
+    try:
+        if importlib.util.find_spec(EXTENSION) is None and not _load_installed():
+            return NoKernels(
+                "legato was installed without its compiled kernels, for there was no C++ compiler. Install one"
+                " and the headers of Python (on Debian: apt-get install g++ python3-dev), then install legato"
+                " again: pip install --force-reinstall --no-deps legato, or `.` in a checkout"
+            )
+        importlib.import_module(EXTENSION)
+    except (ImportError, AttributeError) as error:
+        return NoKernels(f"the compiled kernels of legato cannot be loaded: {error}. Install legato again")
+    return None
+
+
+def _load_installed() -> bool:
+    """Load the extension of the installed distribution under its own name."""
+    path = _installed_extension()
+    if path is None:
+        return False
+    spec = importlib.util.spec_from_file_location(EXTENSION, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[EXTENSION] = module
+    return True
+
+
+def _installed_extension() -> Path | None:
+    try:
+        files = metadata.files("legato") or []
+    except metadata.PackageNotFoundError:
+        return None
+    for file in files:
+        if file.match("legato/kernels/_native.*") and file.suffix in {".so", ".pyd"}:
+            return Path(str(file.locate()))
+    return None

@@ -1,0 +1,59 @@
+"""How many threads may compute: physical cores, less what affinity and control groups take away."""
+
+import os
+from pathlib import Path
+
+CPUS = Path("/sys/devices/system/cpu")
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def num_usable_cores() -> int:
+    """Physical cores that this process may use, at least 1.
+
+    Two hardware threads of one core share its vector units: a second one there gains nothing.
+    """
+    cores = {_core_of(cpu) for cpu in _allowed_cpus()}
+    return max(1, int(min(len(cores), _cgroup_cpus(_own_cgroup()))))
+
+
+def _allowed_cpus() -> set[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def _core_of(cpu: int) -> str:
+    """A name for the core that `cpu` is a hardware thread of."""
+    try:
+        return (CPUS / f"cpu{cpu}/topology/thread_siblings_list").read_text().strip()
+    except OSError:  # no such tree, as on macOS: every one counts
+        return str(cpu)
+
+
+def _own_cgroup() -> Path:
+    """The directory of this process's group; in a container mostly the root as seen from there."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return CGROUPS
+    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    return CGROUPS / own
+
+
+def _cgroup_cpus(group: Path, root: Path = CGROUPS) -> float:
+    """Processors' worth of time that the group and those above it grant; inf without a limit."""
+    groups = [group, *(parent for parent in group.parents if parent.is_relative_to(root))]
+    return min(_quota(directory) for directory in {*groups, root})
+
+
+def _quota(group: Path) -> float:
+    """The limit of one group, in cpu.max (version 2) or in cpu.cfs_quota_us (version 1)."""
+    try:
+        quota, period = (group / "cpu.max").read_text().split()
+    except OSError:
+        try:
+            quota = (group / "cpu/cpu.cfs_quota_us").read_text().strip()
+            period = (group / "cpu/cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return float("inf")
+    return float("inf") if quota in {"max", "-1"} else int(quota) / int(period)
