@@ -15,6 +15,8 @@
 //               load_f16(p)                         IEEE half bits
 //               load_i8(p) store_i8(p, v)           int8 to and from I32; what is stored must fit
 //               partial_load(p, n) and the like     the first n < kLanes lanes, the others 0 (or untouched)
+//               load_transposed(rows, offset, out)  out[i], an I32, is word i of each of kLanes rows of bytes, read
+//                                   from a byte offset; of words of 4 bytes
 //               prefetch(p)
 //   F32         set1 zero add sub mul div min max neg abs sqrt (min and max: which operand a NaN gives is open)
 //               fma(a, b, c)                        a * b + c; rounded once, but twice by the scalar set
@@ -27,6 +29,7 @@
 //               to_i32(sum)                         each lane's total
 //               dot_i8(I32 sum, SignedBytes w, x)   w: bytes -128..127 made by signed_bytes(I32)
 //   kRegisters  how many vectors the machine names: what tiles are sized by
+//   kDotsBf16   whether there is dot_bf16(F32 sum, w, x): pairs of bfloat16 in a lane's word, multiplied and summed
 #pragma once
 
 #if defined(LEGATO_SIMD_AVX512)
@@ -66,3 +69,6 @@ static inline void partial_store_bf16(uint16_t* p, F32 v, int64_t n) {
 }
 
 static inline void prefetch(const void* p) { __builtin_prefetch(p); }
+
+// Before a loop over a tile: its vectors can only be registers when every index is known.
+#define LEGATO_UNROLL _Pragma("GCC unroll 16")

@@ -6,6 +6,7 @@ using Mask = __m256;  // all bits of a lane, or none
 
 constexpr int64_t kLanes = 8;
 constexpr int kRegisters = 16;
+constexpr bool kDotsBf16 = false;
 
 static inline F32 as_f32(I32 v) { return _mm256_castsi256_ps(v); }
 static inline I32 as_i32(F32 v) { return _mm256_castps_si256(v); }
@@ -83,6 +84,26 @@ static inline void store_bf16(uint16_t* p, F32 v) {
     I32 words = select(equal(v, v), rounded, quiet);
     __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), packed);
+}
+
+static inline __m256i load_two(const void* low, const void* high) {
+    __m128i first = _mm_loadu_si128(static_cast<const __m128i*>(low));
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(first), *static_cast<const __m128i_u*>(high), 1);
+}
+
+static inline void load_transposed(const std::byte* const* rows, int64_t offset, I32* out) {
+    for (int half = 0; half < 2; ++half, offset += 16) {
+        F32 a = as_f32(load_two(rows[0] + offset, rows[4] + offset));
+        F32 b = as_f32(load_two(rows[1] + offset, rows[5] + offset));
+        F32 c = as_f32(load_two(rows[2] + offset, rows[6] + offset));
+        F32 d = as_f32(load_two(rows[3] + offset, rows[7] + offset));
+        F32 ab_low = _mm256_unpacklo_ps(a, b), ab_high = _mm256_unpackhi_ps(a, b);
+        F32 cd_low = _mm256_unpacklo_ps(c, d), cd_high = _mm256_unpackhi_ps(c, d);
+        out[4 * half] = as_i32(_mm256_shuffle_ps(ab_low, cd_low, _MM_SHUFFLE(1, 0, 1, 0)));
+        out[4 * half + 1] = as_i32(_mm256_shuffle_ps(ab_low, cd_low, _MM_SHUFFLE(3, 2, 3, 2)));
+        out[4 * half + 2] = as_i32(_mm256_shuffle_ps(ab_high, cd_high, _MM_SHUFFLE(1, 0, 1, 0)));
+        out[4 * half + 3] = as_i32(_mm256_shuffle_ps(ab_high, cd_high, _MM_SHUFFLE(3, 2, 3, 2)));
+    }
 }
 
 // Pairs of products gather in 16 bits: 8 calls of 2 * 15 * 127 stay below 2^15. (A type of its own: I32 is __m256i too.)

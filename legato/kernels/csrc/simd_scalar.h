@@ -6,6 +6,7 @@ using Mask = bool;
 
 constexpr int64_t kLanes = 1;
 constexpr int kRegisters = 16;
+constexpr bool kDotsBf16 = false;
 
 static inline F32 as_f32(I32 v) {
     F32 f;
@@ -77,6 +78,10 @@ static inline F32 load_f16(const uint16_t* p) {
     // The half's exponent and mantissa in a float's place, then its bias made up for: exact, for subnormals too.
     F32 value = as_f32(static_cast<I32>(magnitude << 13)) * 0x1p112f;
     return sign ? -value : value;
+}
+
+static inline void load_transposed(const std::byte* const* rows, int64_t offset, I32* out) {
+    std::memcpy(out, rows[0] + offset, sizeof *out);
 }
 
 using DotSum = int32_t;

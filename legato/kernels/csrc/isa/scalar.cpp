@@ -7,4 +7,10 @@
 #define LEGATO_SIMD_SCALAR
 namespace legato::scalar {
 #include "../simd.h"
+#include "../generic/kernels.h"
 }  // namespace legato::scalar
+
+const legato::Kernels& legato::scalar_kernels() {
+    static const Kernels kernels = scalar::make_kernels("scalar");
+    return kernels;
+}

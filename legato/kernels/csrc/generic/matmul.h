@@ -1,0 +1,206 @@
+// Products with packed weights: out[row, output] = sum over k of x[row, k] * weight[output, k].
+//
+// A tile is up to kRowTile rows of one panel, its sums in registers, so that weights are loaded and unpacked once for
+// all its rows. Every element is summed over k in order by the same operations, whatever the tile's height:
+//   F32, F16, BF16   sum = fma(w, x, sum)
+//   BF16, kDotsBf16  pairs of inputs at a time, as the instruction does it; x is rounded to bfloat16 first
+//   Q4               sum = fma(dot, w_scale * x_scale, sum), sum = fma(minimum, x_sum, sum) for each group of 32; dot is
+//                    the exact integer sum of products
+//   Q8               the same without a minimum
+//   I8               sum = fma(dot, x_scale, sum) for each group, and at the end sum * w_scale
+
+constexpr int kRowTile = 6;
+constexpr int64_t kRowBlockBytes = 128 << 10;  // rows that many panels read in turn stay in the second-level cache
+
+struct TileArgs {
+    const std::byte* panel;
+    const Activations& x;
+    int64_t row;         // the tile's first
+    float* out;          // its element at the panel's first output
+    int64_t out_stride;  // outputs
+    int64_t width;       // outputs from the panel's first to the last
+    bool add;
+};
+
+template <int R>
+struct Sums {
+    F32 at[R][kPanelVectors];
+};
+
+template <Format format>
+static inline void load_weights(const std::byte* panel, int64_t k, F32 (&w)[kPanelVectors]) {
+    if constexpr (format == Format::F32) {
+        const float* p = reinterpret_cast<const float*>(panel) + k * kPanelWidth;
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) w[v] = load(p + v * kLanes);
+    } else if constexpr (format == Format::F16) {
+        const uint16_t* p = reinterpret_cast<const uint16_t*>(panel) + k * kPanelWidth;
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) w[v] = load_f16(p + v * kLanes);
+    } else {
+        const int32_t* p = reinterpret_cast<const int32_t*>(panel) + k * (kPanelWidth / 2);
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v += 2) {
+            const I32 pair = load(p + v / 2 * kLanes);
+            w[v] = as_f32(shift_left<16>(pair));
+            w[v + 1] = as_f32(bit_and(pair, set1(int32_t(0xffff0000))));
+        }
+    }
+}
+
+template <Format format, int R>
+static inline void multiply_floats(const TileArgs& a, Sums<R>& sums) {
+    const int64_t inputs = a.x.inputs;
+    const float* x = a.x.values + a.row * inputs;
+    for (int64_t k = 0; k < inputs; k++) {
+        F32 w[kPanelVectors];
+        load_weights<format>(a.panel, k, w);
+        LEGATO_UNROLL for (int r = 0; r < R; r++) {
+            const F32 xk = set1(x[r * inputs + k]);
+            LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) sums.at[r][v] = fma(w[v], xk, sums.at[r][v]);
+        }
+    }
+}
+
+// Four neighbouring activations in every lane.
+static inline I32 set1_word(const int8_t* q) {
+    int32_t word;
+    std::memcpy(&word, q, sizeof word);
+    return set1(word);
+}
+
+// The integer sums of one group of 4-bit weights: words 0..3 of the activations meet the low halves, 4..7 the high.
+template <int R>
+static inline void dot_group_u4(const int32_t* words, const int8_t* q, int64_t q_stride, I32 (&dots)[R][kPanelVectors]) {
+    DotSum sums[R][kPanelVectors];
+    LEGATO_UNROLL for (int r = 0; r < R; r++)
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) sums[r][v] = dot_zero();
+    LEGATO_UNROLL for (int i = 0; i < 8; i++) {
+        I32 w[kPanelVectors];
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) {
+            const I32 word = load(words + i % 4 * kPanelWidth + v * kLanes);
+            w[v] = bit_and(i < 4 ? word : shift_right<4>(word), set1(0x0f0f0f0f));
+        }
+        LEGATO_UNROLL for (int r = 0; r < R; r++) {
+            const I32 x = set1_word(q + r * q_stride + 4 * i);
+            LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) sums[r][v] = dot_u4(sums[r][v], w[v], x);
+        }
+    }
+    LEGATO_UNROLL for (int r = 0; r < R; r++)
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) dots[r][v] = to_i32(sums[r][v]);
+}
+
+template <int R>
+static inline void dot_group_i8(const int32_t* words, const int8_t* q, int64_t q_stride, I32 (&dots)[R][kPanelVectors]) {
+    LEGATO_UNROLL for (int r = 0; r < R; r++)
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) dots[r][v] = set1(0);
+    LEGATO_UNROLL for (int i = 0; i < 8; i++) {
+        SignedBytes w[kPanelVectors];
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) w[v] = signed_bytes(load(words + i * kPanelWidth + v * kLanes));
+        LEGATO_UNROLL for (int r = 0; r < R; r++) {
+            const I32 x = set1_word(q + r * q_stride + 4 * i);
+            LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) dots[r][v] = dot_i8(dots[r][v], w[v], x);
+        }
+    }
+}
+
+// Adds one group's part to the sums: the integers times both scales, and what the minimums come to.
+template <Format format, int R>
+static inline void add_group(const I32 (&dots)[R][kPanelVectors], const uint16_t* head, const float* x_scales,
+                             const float* x_sums, int64_t stride, Sums<R>& sums) {
+    LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) {
+        F32 w_scale, minimum;
+        if constexpr (format != Format::I8) w_scale = load_f16(head + v * kLanes);
+        if constexpr (format == Format::Q4) minimum = load_f16(head + kPanelWidth + v * kLanes);
+        LEGATO_UNROLL for (int r = 0; r < R; r++) {
+            F32& sum = sums.at[r][v];
+            F32 scale = set1(x_scales[r * stride]);
+            if constexpr (format != Format::I8) scale = mul(w_scale, scale);
+            sum = fma(to_f32(dots[r][v]), scale, sum);
+            if constexpr (format == Format::Q4) sum = fma(minimum, set1(x_sums[r * stride]), sum);
+        }
+    }
+}
+
+template <Format format, int R>
+static inline void multiply_groups(const TileArgs& a, Sums<R>& sums) {
+    const int64_t inputs = a.x.inputs, num_groups = inputs / kGroup;
+    const int8_t* q = a.x.q + a.row * inputs;
+    const float* x_scales = a.x.scales + a.row * num_groups;
+    const float* x_sums = a.x.sums + a.row * num_groups;
+    const std::byte* group = a.panel;
+    for (int64_t g = 0; g < num_groups; g++, group += group_bytes(format)) {
+        const auto* words = reinterpret_cast<const int32_t*>(group + group_head_bytes(format));
+        I32 dots[R][kPanelVectors];
+        if constexpr (format == Format::Q4) dot_group_u4<R>(words, q + g * kGroup, inputs, dots);
+        else dot_group_i8<R>(words, q + g * kGroup, inputs, dots);
+        add_group<format, R>(dots, reinterpret_cast<const uint16_t*>(group), x_scales + g, x_sums + g, num_groups, sums);
+    }
+    if constexpr (format == Format::I8) {
+        const auto* w_scales = reinterpret_cast<const float*>(group);
+        LEGATO_UNROLL for (int r = 0; r < R; r++)
+            LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++)
+                sums.at[r][v] = mul(sums.at[r][v], load(w_scales + v * kLanes));
+    }
+}
+
+static inline void store_sum(F32 sum, float* out, int64_t width, bool add_to_out) {
+    if (width >= kLanes) {
+        store(out, add_to_out ? add(load(out), sum) : sum);
+    } else if (width > 0) {
+        partial_store(out, add_to_out ? add(partial_load(out, width), sum) : sum, width);
+    }
+}
+
+template <Format format, int R>
+static inline void multiply_tile(const TileArgs& a) {
+    Sums<R> sums;
+    LEGATO_UNROLL for (int r = 0; r < R; r++)
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) sums.at[r][v] = zero();
+    if constexpr (is_grouped(format)) multiply_groups<format, R>(a, sums);
+    else multiply_floats<format, R>(a, sums);
+    LEGATO_UNROLL for (int r = 0; r < R; r++)
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++)
+            store_sum(sums.at[r][v], a.out + r * a.out_stride + v * kLanes, a.width - v * kLanes, a.add);
+}
+
+template <Format format, int R = kRowTile>
+static inline void multiply_tile_of(int64_t height, const TileArgs& a) {
+    if (height == R) return multiply_tile<format, R>(a);
+    if constexpr (R > 1) multiply_tile_of<format, R - 1>(height, a);
+}
+
+// Rows of one panel, in tiles of nearly the same height: a low tile costs almost what a high one does.
+template <Format format>
+static inline void multiply_panel(TileArgs a, int64_t num_rows) {
+    const int64_t num_tiles = (num_rows + kRowTile - 1) / kRowTile;
+    for (int64_t tile = 0; tile < num_tiles; tile++) {
+        const int64_t height = num_rows / num_tiles + (tile < num_rows % num_tiles);
+        multiply_tile_of<format>(height, a);
+        a.row += height;
+        a.out += height * a.out_stride;
+    }
+}
+
+template <Format format>
+static inline void linear_as(const PackedWeight& weight, const Activations& x, float* out, bool add, int64_t begin, int64_t end) {
+    const int64_t row_bytes = x.inputs * (is_grouped(format) ? 1 : 4);
+    const int64_t row_block = kRowTile + kRowBlockBytes / row_bytes / kRowTile * kRowTile;
+    for (int64_t row = 0; row < x.rows; row += row_block) {
+        const int64_t num_rows = x.rows - row < row_block ? x.rows - row : row_block;
+        for (int64_t panel = begin; panel < end; panel++) {
+            const int64_t output = panel * kPanelWidth;
+            multiply_panel<format>({weight.data + panel * panel_bytes(format, x.inputs), x, row,
+                                    out + row * weight.outputs + output, weight.outputs, weight.outputs - output, add},
+                                   num_rows);
+        }
+    }
+}
+
+static inline void linear(const PackedWeight& weight, const Activations& x, float* out, bool add, int64_t begin, int64_t end) {
+    switch (weight.format) {
+        case Format::F32: return linear_as<Format::F32>(weight, x, out, add, begin, end);
+        case Format::BF16: return linear_as<Format::BF16>(weight, x, out, add, begin, end);
+        case Format::F16: return linear_as<Format::F16>(weight, x, out, add, begin, end);
+        case Format::Q4: return linear_as<Format::Q4>(weight, x, out, add, begin, end);
+        case Format::Q8: return linear_as<Format::Q8>(weight, x, out, add, begin, end);
+        case Format::I8: return linear_as<Format::I8>(weight, x, out, add, begin, end);
+    }
+}
