@@ -21,6 +21,7 @@
 //   F32         set1 zero add sub mul div min max neg abs sqrt (min and max: which operand a NaN gives is open)
 //               fma(a, b, c)                        a * b + c; rounded once, but twice by the scalar set
 //               reduce_add(v) reduce_max(v)         over the lanes
+//   F64         kLanes doubles, zero as F64{}: add_wide(F64 sum, F32 v) reduce_add(sum)
 //   I32         set1 add sub bit_and bit_or shift_left<n> shift_right<n> (arithmetic) lane_ids() = 0, 1, 2, ...
 //   both        less(a, b) equal(a, b) -> Mask; select(mask, a, b): a where true, else b; any(mask)
 //   conversion  to_i32(F32) (rounds to nearest even) to_f32(I32) round(F32); as_i32(F32) as_f32(I32) (the bits)

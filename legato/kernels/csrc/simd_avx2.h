@@ -106,6 +106,21 @@ static inline void load_transposed(const std::byte* const* rows, int64_t offset,
     }
 }
 
+struct F64 {
+    __m256d low, high;
+};
+
+static inline F64 add_wide(F64 sum, F32 v) {
+    return {_mm256_add_pd(sum.low, _mm256_cvtps_pd(_mm256_castps256_ps128(v))),
+            _mm256_add_pd(sum.high, _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)))};
+}
+
+static inline double reduce_add(F64 sum) {
+    __m256d four = _mm256_add_pd(sum.low, sum.high);
+    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
 // Pairs of products gather in 16 bits: 8 calls of 2 * 15 * 127 stay below 2^15. (A type of its own: I32 is __m256i too.)
 struct DotSum {
     __m256i pairs;

@@ -84,6 +84,10 @@ static inline void load_transposed(const std::byte* const* rows, int64_t offset,
     std::memcpy(out, rows[0] + offset, sizeof *out);
 }
 
+using F64 = double;
+static inline F64 add_wide(F64 sum, F32 v) { return sum + v; }
+static inline double reduce_add(F64 sum) { return sum; }
+
 using DotSum = int32_t;
 using SignedBytes = I32;
 
