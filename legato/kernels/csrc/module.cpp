@@ -1,0 +1,309 @@
+// The door from Python: checks what numpy arrays claim to be, then hands raw pointers on.
+// Signatures and meanings are in legato/kernels/_native.pyi.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "dispatch.h"
+#include "runtime/kv_store.h"
+#include "runtime/memory.h"
+#include "runtime/row_sampler.h"
+#include "runtime/tape.h"
+#include "runtime/thread_pool.h"
+
+namespace nb = nanobind;
+using nb::literals::operator""_a;
+
+namespace legato {
+
+namespace {
+
+template <typename T, int dims>
+using Array = nb::ndarray<const T, nb::ndim<dims>, nb::c_contig, nb::device::cpu>;
+using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+using Bytes = nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>>;
+
+constexpr std::array<const char*, 6> kFormatNames = {"f32", "bf16", "f16", "q4", "q8", "i8"};  // in the order of Format
+
+void require(bool holds, const std::string& text) {
+    if (!holds) throw std::invalid_argument(text);
+}
+
+void require_size(const char* name, size_t found, int64_t wanted) {
+    require(static_cast<int64_t>(found) == wanted,
+            std::string(name) + ": " + std::to_string(found) + " entries, must be " + std::to_string(wanted));
+}
+
+Format format_named(const std::string& name) {
+    for (size_t i = 0; i < kFormatNames.size(); ++i) {
+        if (name == kFormatNames[i]) return static_cast<Format>(i);
+    }
+    throw std::invalid_argument("there is no weight format \"" + name + "\"; there are f32, bf16, f16, q4, q8, i8");
+}
+
+bool has_groups(Format format) { return format == Format::Q4 || format == Format::Q8; }
+
+struct Device {
+    Device(const std::string& isa, int num_threads)
+        : kernels(kernels_named(isa)), pool(num_threads), sampler(kernels, pool) {}
+
+    const Kernels& kernels;
+    ThreadPool pool;
+    RowSampler sampler;
+};
+
+struct Weight {
+    PackedWeight packed;
+    int64_t num_bytes;
+    Memory memory;  // none when the bytes belong to a Python array
+};
+
+void check_inputs(Format format, int64_t inputs) {
+    const bool is_int8_product = has_groups(format) || format == Format::I8;
+    require(!is_int8_product || inputs % kGroup == 0,
+            "inputs: " + std::to_string(inputs) + ", must be a multiple of 32 in this format");
+}
+
+// ---- weights ----------------------------------------------------------------------------------------------------
+
+void check_values(Format format, const AnyArray& values) {
+    require(values.ndim() == 2 && values.shape(0) >= 1 && values.shape(1) >= 1, "values: must be a matrix, not empty");
+    const nb::dlpack::dtype wanted = format == Format::F32                             ? nb::dtype<float>()
+                                     : format == Format::BF16 || format == Format::F16 ? nb::dtype<uint16_t>()
+                                     : format == Format::Q4                            ? nb::dtype<uint8_t>()
+                                                                                       : nb::dtype<int8_t>();
+    if (values.dtype() != wanted) {
+        throw nb::type_error(("values: wrong dtype for " + std::string(kFormatNames[static_cast<size_t>(format)])).c_str());
+    }
+}
+
+using Scales = std::optional<nb::ndarray<const float, nb::c_contig, nb::device::cpu>>;
+
+const float* checked_scales(const char* name, const Scales& scales, bool is_wanted, int64_t outputs, int64_t columns) {
+    require(scales.has_value() == is_wanted, std::string(name) + (is_wanted ? ": missing" : ": not used by this format"));
+    if (!is_wanted) return nullptr;
+    const bool is_vector = columns == 1 && scales->ndim() == 1;
+    const bool fits = is_vector || (scales->ndim() == 2 && static_cast<int64_t>(scales->shape(1)) == columns);
+    require(fits && static_cast<int64_t>(scales->shape(0)) == outputs,
+            std::string(name) + ": must be [" + std::to_string(outputs) + ", " + std::to_string(columns) + "]");
+    return scales->data();
+}
+
+std::unique_ptr<Weight> pack(Device& device, const std::string& format_name, const AnyArray& values, const Scales& scales,
+                             const Scales& minimums) {
+    const auto format = format_named(format_name);
+    check_values(format, values);
+    const auto outputs = static_cast<int64_t>(values.shape(0));
+    const auto inputs = static_cast<int64_t>(values.shape(1)) * (format == Format::Q4 ? 2 : 1);
+    check_inputs(format, inputs);
+    const auto columns = has_groups(format) ? inputs / kGroup : 1;
+    const WeightSource source{format,
+                              outputs,
+                              inputs,
+                              values.data(),
+                              checked_scales("scales", scales, has_groups(format) || format == Format::I8, outputs, columns),
+                              checked_scales("minimums", minimums, format == Format::Q4, outputs, columns)};
+
+    nb::gil_scoped_release released;
+    const auto num_bytes = device.kernels.packed_bytes(format, outputs, inputs);
+    Memory memory(num_bytes);
+    auto* packed = memory.at<std::byte>();
+    const auto width = device.kernels.panel_width;
+    device.pool.run((outputs + width - 1) / width, 1,
+                    [&](int64_t begin, int64_t end, int) { device.kernels.pack(source, packed, begin, end); });
+    return std::make_unique<Weight>(Weight{{format, outputs, inputs, packed}, num_bytes, std::move(memory)});
+}
+
+std::unique_ptr<Weight> packed(Device& device, const std::string& format_name, int64_t outputs, int64_t inputs,
+                               const Array<uint8_t, 1>& data) {
+    const auto format = format_named(format_name);
+    require(outputs >= 1 && inputs >= 1, "outputs and inputs must be at least 1");
+    check_inputs(format, inputs);
+    const auto num_bytes = device.kernels.packed_bytes(format, outputs, inputs);
+    require_size("data", data.size(), num_bytes);
+    require(reinterpret_cast<uintptr_t>(data.data()) % 64 == 0, "data: must be 64-byte aligned");
+    const auto* bytes = reinterpret_cast<const std::byte*>(data.data());
+    return std::make_unique<Weight>(Weight{{format, outputs, inputs, bytes}, num_bytes, Memory()});
+}
+
+// ---- steps ------------------------------------------------------------------------------------------------------
+
+nb::ndarray<nb::numpy, float, nb::ndim<2>> forward(Tape& tape, const Array<int32_t, 1>& token_ids,
+                                                   const Array<int32_t, 1>& positions,
+                                                   const Array<int32_t, 1>& query_starts, const Array<int32_t, 1>& kv_lens,
+                                                   const Array<int32_t, 2>& page_table,
+                                                   const Array<int32_t, 1>& sample_rows) {
+    const Step step{static_cast<int64_t>(token_ids.size()),
+                    static_cast<int64_t>(kv_lens.size()),
+                    static_cast<int64_t>(sample_rows.size()),
+                    static_cast<int64_t>(page_table.shape(1)),
+                    token_ids.data(),
+                    positions.data(),
+                    query_starts.data(),
+                    kv_lens.data(),
+                    page_table.data(),
+                    sample_rows.data()};
+    require_size("positions", positions.size(), step.num_tokens);
+    require_size("query_starts", query_starts.size(), step.num_requests + 1);
+    require_size("page_table", page_table.shape(0), step.num_requests);
+    float* logits;
+    {
+        nb::gil_scoped_release released;
+        logits = tape.replay(step);
+    }
+    return {logits, {static_cast<size_t>(step.num_samples), static_cast<size_t>(tape.logits_width())}};
+}
+
+void check_list(const char* name, const Array<int32_t, 1>& starts, int64_t num_rows, size_t ids, size_t values) {
+    require_size(name, starts.size(), num_rows + 1);
+    for (int64_t row = 0; row < num_rows; ++row) {
+        require(starts.data()[row] <= starts.data()[row + 1], std::string(name) + ": must not fall");
+    }
+    require(starts.data()[0] == 0, std::string(name) + ": must begin with 0");
+    require_size(name, ids, starts.data()[num_rows]);
+    require_size(name, values, starts.data()[num_rows]);
+}
+
+nb::ndarray<nb::numpy, int32_t, nb::ndim<1>> sample_rows(
+    Device& device, const nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>& logits,
+    const Array<float, 1>& temperatures, const Array<int32_t, 1>& top_ks, const Array<float, 1>& top_ps,
+    const Array<float, 1>& min_ps, const Array<double, 1>& numbers, const Array<int32_t, 1>& added_starts,
+    const Array<int32_t, 1>& added_ids, const Array<float, 1>& added_values, const Array<double, 2>& penalties,
+    const Array<int32_t, 1>& seen_starts, const Array<int32_t, 1>& seen_ids, const Array<int32_t, 1>& seen_counts) {
+    const auto num_rows = static_cast<int64_t>(logits.shape(0)), vocab = static_cast<int64_t>(logits.shape(1));
+    require_size("temperatures", temperatures.size(), num_rows);
+    require_size("top_ks", top_ks.size(), num_rows);
+    require_size("top_ps", top_ps.size(), num_rows);
+    require_size("min_ps", min_ps.size(), num_rows);
+    require_size("numbers", numbers.size(), num_rows);
+    require_size("penalties", penalties.size(), num_rows * 3);
+    check_list("added_starts", added_starts, num_rows, added_ids.size(), added_values.size());
+    check_list("seen_starts", seen_starts, num_rows, seen_ids.size(), seen_counts.size());
+    const SamplingRows rows{num_rows,
+                            vocab,
+                            logits.data(),
+                            temperatures.data(),
+                            top_ks.data(),
+                            top_ps.data(),
+                            min_ps.data(),
+                            numbers.data(),
+                            added_starts.data(),
+                            added_ids.data(),
+                            added_values.data(),
+                            penalties.data(),
+                            seen_starts.data(),
+                            seen_ids.data(),
+                            seen_counts.data()};
+    auto tokens = std::make_unique<int32_t[]>(static_cast<size_t>(num_rows));
+    {
+        nb::gil_scoped_release released;
+        device.sampler.sample(rows, tokens.get());
+    }
+    nb::capsule owner(tokens.get(), [](void* data) noexcept { delete[] static_cast<int32_t*>(data); });
+    return {tokens.release(), {static_cast<size_t>(num_rows)}, owner};
+}
+
+std::unique_ptr<KVStore> kv_store(Device&, int64_t num_layers, int64_t num_pages, int64_t page_size, int64_t num_kv_heads,
+                                  int64_t head_dim, bool is_bf16) {
+    require(num_layers >= 1 && num_pages >= 1 && page_size >= 1 && num_kv_heads >= 1 && head_dim >= 1,
+            "every size of a K/V store must be at least 1");
+    return std::make_unique<KVStore>(KVShape{num_layers, num_pages, page_size, num_kv_heads, head_dim, is_bf16});
+}
+
+int attention(Tape& tape, int qkv, const Array<float, 2>& cos, const Array<float, 2>& sin, int64_t layer,
+              int64_t num_heads, float scale) {
+    require(cos.shape(0) == sin.shape(0) && cos.shape(1) == sin.shape(1), "cos and sin must be of one shape");
+    const Rotation rotation{cos.data(), sin.data(), static_cast<int64_t>(cos.shape(0)), static_cast<int64_t>(cos.shape(1))};
+    return tape.attention(qkv, rotation, layer, num_heads, scale);
+}
+
+// ---- the module -------------------------------------------------------------------------------------------------
+
+void bind_weights_and_stores(nb::module_& m) {
+    nb::class_<Weight>(m, "PackedWeight")
+        .def_prop_ro("format", [](const Weight& self) { return kFormatNames[static_cast<size_t>(self.packed.format)]; })
+        .def_prop_ro("outputs", [](const Weight& self) { return self.packed.outputs; })
+        .def_prop_ro("inputs", [](const Weight& self) { return self.packed.inputs; })
+        .def_prop_ro(
+            "data",
+            [](const Weight& self) {
+                return Bytes(reinterpret_cast<const uint8_t*>(self.packed.data), {static_cast<size_t>(self.num_bytes)});
+            },
+            nb::rv_policy::reference_internal);
+    nb::class_<KVStore>(m, "KVStore").def_prop_ro("num_bytes", &KVStore::num_bytes);
+}
+
+// Arrays are never converted: a copy that Python makes in passing would die with the call.
+void bind_device(nb::module_& m) {
+    nb::class_<Device>(m, "Device")
+        .def(nb::init<const std::string&, int>(), "isa"_a, "num_threads"_a)
+        .def_prop_ro("isa", [](const Device& self) { return self.kernels.name; })
+        .def_prop_ro("num_threads", [](const Device& self) { return self.pool.num_threads(); })
+        .def("pack", &pack, "format"_a, "values"_a.noconvert(), "scales"_a.noconvert() = nb::none(),
+             "minimums"_a.noconvert() = nb::none(), nb::keep_alive<0, 1>())
+        .def("packed", &packed, "format"_a, "outputs"_a, "inputs"_a, "data"_a.noconvert(), nb::keep_alive<0, 1>(),
+             nb::keep_alive<0, 5>())
+        .def("kv_store", &kv_store, "num_layers"_a, "num_pages"_a, "page_size"_a, "num_kv_heads"_a, "head_dim"_a,
+             "is_bf16"_a)
+        .def(
+            "tape",
+            [](Device& self, const KVStore& kv, int64_t max_tokens, int64_t max_samples) {
+                return std::make_unique<Tape>(self.kernels, self.pool, kv, max_tokens, max_samples);
+            },
+            "kv"_a, "max_tokens"_a, "max_samples"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>())
+        .def("sample_rows", &sample_rows, "logits"_a.noconvert(), "temperatures"_a.noconvert(), "top_ks"_a.noconvert(),
+             "top_ps"_a.noconvert(), "min_ps"_a.noconvert(), "numbers"_a.noconvert(), "added_starts"_a.noconvert(),
+             "added_ids"_a.noconvert(), "added_values"_a.noconvert(), "penalties"_a.noconvert(),
+             "seen_starts"_a.noconvert(), "seen_ids"_a.noconvert(), "seen_counts"_a.noconvert());
+}
+
+void bind_tape(nb::module_& m) {
+    nb::class_<Tape>(m, "Tape")
+        .def("embedding", [](Tape& self, const Weight& weight) { return self.embedding(weight.packed); }, "weight"_a,
+             nb::keep_alive<1, 2>())
+        .def(
+            "rms_norm",
+            [](Tape& self, int x, const Array<float, 1>& weight, float eps) {
+                return self.rms_norm(x, {weight.data(), weight.data() + weight.size()}, eps);
+            },
+            "x"_a, "weight"_a.noconvert(), "eps"_a)
+        .def("linear", [](Tape& self, int x, const Weight& weight) { return self.linear(x, weight.packed); }, "x"_a,
+             "weight"_a, nb::keep_alive<1, 3>())
+        .def(
+            "add_linear",
+            [](Tape& self, int into, int x, const Weight& weight) { self.add_linear(into, x, weight.packed); }, "into"_a,
+            "x"_a, "weight"_a, nb::keep_alive<1, 4>())
+        .def("attention", &attention, "qkv"_a, "cos"_a.noconvert(), "sin"_a.noconvert(), "layer"_a, "num_heads"_a,
+             "scale"_a, nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>())
+        .def("silu_mul", &Tape::silu_mul, "gate_up"_a)
+        .def("select", &Tape::select, "x"_a)
+        .def("finish", &Tape::finish, "logits"_a)
+        .def("forward", &forward, "token_ids"_a.noconvert(), "positions"_a.noconvert(), "query_starts"_a.noconvert(),
+             "kv_lens"_a.noconvert(), "page_table"_a.noconvert(), "sample_rows"_a.noconvert(),
+             nb::rv_policy::reference_internal)
+        .def_prop_ro("buffer_bytes", &Tape::buffer_bytes);
+}
+
+}  // namespace
+
+}  // namespace legato
+
+NB_MODULE(_native, m) {
+    m.def("instruction_sets", [] {
+        std::vector<std::string> names;
+        for (const auto* kernels : legato::runnable_kernels()) names.emplace_back(kernels->name);
+        return names;
+    });
+    legato::bind_weights_and_stores(m);
+    legato::bind_device(m);
+    legato::bind_tape(m);
+}

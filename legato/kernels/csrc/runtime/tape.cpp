@@ -1,0 +1,296 @@
+#include "tape.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "buffer_plan.h"
+
+namespace legato {
+
+namespace {
+
+constexpr int64_t kAlignment = 64;
+constexpr int64_t kClaimBytes = 32 * 1024;  // a claim costs well under a microsecond; this much memory takes a few
+constexpr int64_t kWorkPerByte = 8;         // multiply-adds in the time of a byte
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+void require(bool holds, const std::string& text) {
+    if (!holds) throw std::invalid_argument(text);
+}
+
+void require_equal(int64_t found, int64_t wanted, const char* what) {
+    require(found == wanted, std::string(what) + ": " + std::to_string(found) + ", must be " + std::to_string(wanted));
+}
+
+bool reads_int8(Format format) { return format == Format::Q4 || format == Format::Q8 || format == Format::I8; }
+
+}  // namespace
+
+Tape::Tape(const Kernels& kernels, ThreadPool& pool, const KVStore& kv, int64_t max_tokens, int64_t max_samples)
+    : kernels_(kernels), pool_(pool), kv_(kv), request_of_row_(max_tokens * static_cast<int64_t>(sizeof(int32_t))) {
+    require(max_tokens >= 1 && max_samples >= 1, "max_tokens and max_samples must be at least 1");
+    const auto unlimited = std::numeric_limits<int64_t>::max();
+    limits_ = {max_tokens, max_samples, unlimited, unlimited, kv.shape().num_pages, kv.shape().page_size};
+}
+
+int64_t Tape::buffer_bytes() const {
+    int64_t bytes = 0;
+    for (const auto& buffer : buffers_) bytes += buffer.num_bytes();
+    return bytes;
+}
+
+// ---- recording --------------------------------------------------------------------------------------------------
+
+int Tape::add_value(bool is_samples, int64_t width) {
+    Value value{};
+    value.is_samples = is_samples;
+    value.width = width;
+    values_.push_back(value);
+    return static_cast<int>(values_.size()) - 1;
+}
+
+Tape::Value& Tape::value(int index, const char* operation) {
+    require(index >= 0 && index < static_cast<int>(values_.size()),
+            std::string(operation) + ": there is no value " + std::to_string(index));
+    return values_[static_cast<size_t>(index)];
+}
+
+void Tape::record(Operation operation) {
+    require(logits_ < 0, "the tape is finished: nothing can be added");
+    const auto joins = [&](const Job& job) {
+        const bool is_row_wise = operation.parts == Parts::kTokens || operation.parts == Parts::kSamples;
+        return is_row_wise && job.back().parts == operation.parts;
+    };
+    if (jobs_.empty() || !joins(jobs_.back())) jobs_.emplace_back();
+    jobs_.back().push_back(std::move(operation));
+}
+
+void Tape::record_rows(std::vector<int> uses, int out, Compute compute) {
+    int64_t row_bytes = 0;
+    for (const int index : uses) row_bytes += values_[index].width * static_cast<int64_t>(sizeof(float));
+    const auto parts = values_[out].is_samples ? Parts::kSamples : Parts::kTokens;
+    record({parts, 1, row_bytes, 0, std::move(uses), std::move(compute)});
+}
+
+int Tape::embedding(const PackedWeight& weight) {
+    const int out = add_value(false, weight.inputs);
+    limits_.vocab = std::min(limits_.vocab, weight.outputs);
+    record_rows({out}, out, [this, out, weight](const Replay& replay, int64_t begin, int64_t end, int) {
+        for (int64_t row = begin; row < end; ++row) {
+            kernels_.unpack_row(weight, replay.step.token_ids[row], values_[out].values + row * weight.inputs);
+        }
+    });
+    return out;
+}
+
+int Tape::rms_norm(int x, std::vector<float> weight, float eps) {
+    const auto width = value(x, "rms_norm").width;
+    require_equal(static_cast<int64_t>(weight.size()), width, "rms_norm: width of the weight");
+    const int out = add_value(values_[x].is_samples, width);
+    record_rows({x, out}, out,
+                [this, x, out, width, eps, weight = std::move(weight)](const Replay&, int64_t begin, int64_t end, int) {
+                    kernels_.rms_norm(values_[x].values, weight.data(), eps, width, values_[out].values, begin, end);
+                });
+    return out;
+}
+
+int Tape::silu_mul(int gate_up) {
+    const auto both = value(gate_up, "silu_mul").width;
+    require(both % 2 == 0, "silu_mul: its input must be two halves of equal width");
+    const int out = add_value(values_[gate_up].is_samples, both / 2);
+    record_rows({gate_up, out}, out, [this, gate_up, out, both](const Replay&, int64_t begin, int64_t end, int) {
+        kernels_.silu_mul(values_[gate_up].values, both / 2, values_[out].values, begin, end);
+    });
+    return out;
+}
+
+int Tape::select(int x) {
+    require(!value(x, "select").is_samples, "select: its input must have a row for each token");
+    const auto width = values_[x].width;
+    const int out = add_value(true, width);
+    record_rows({x, out}, out, [this, x, out, width](const Replay& replay, int64_t begin, int64_t end, int) {
+        for (int64_t row = begin; row < end; ++row) {
+            const auto* source = values_[x].values + replay.step.sample_rows[row] * width;
+            std::copy(source, source + width, values_[out].values + row * width);
+        }
+    });
+    return out;
+}
+
+int Tape::linear(int x, const PackedWeight& weight) {
+    value(x, "linear");
+    const int out = add_value(values_[x].is_samples, weight.outputs);
+    record_linear(out, x, weight, false);
+    return out;
+}
+
+void Tape::add_linear(int into, int x, const PackedWeight& weight) {
+    require(into != x, "add_linear: a product cannot be added to its own input");
+    require_equal(value(into, "add_linear").width, weight.outputs, "add_linear: width of what is added to");
+    require_equal(values_[into].is_samples, value(x, "add_linear").is_samples, "add_linear: rows are of samples");
+    record_linear(into, x, weight, true);
+    values_[into].is_quantized = false;
+}
+
+void Tape::record_linear(int out, int x, const PackedWeight& weight, bool add) {
+    require_equal(weight.inputs, values_[x].width, "linear: inputs of the weight");
+    if (reads_int8(weight.format)) quantize(x);
+    const auto panels = (weight.outputs + kernels_.panel_width - 1) / kernels_.panel_width;
+    const auto bytes = kernels_.packed_bytes(weight.format, weight.outputs, weight.inputs) / panels;
+    record({Parts::kPanels, panels, bytes, kernels_.panel_width * weight.inputs / kWorkPerByte, {x, out},
+            [this, x, out, weight, add](const Replay& replay, int64_t begin, int64_t end, int) {
+                const auto& in = values_[x];
+                const auto rows = in.is_samples ? replay.step.num_samples : replay.step.num_tokens;
+                const Activations activations{rows, in.width, in.values, in.q, in.scales, in.sums};
+                kernels_.linear(weight, activations, values_[out].values, add, begin, end);
+            }});
+}
+
+// A row-wise operation, so it joins the norm or activation before it and costs no barrier.
+void Tape::quantize(int x) {
+    auto& in = values_[x];
+    if (in.is_quantized) return;
+    require(in.width % kGroup == 0, "linear: the inputs of an int8 product must be a multiple of 32");
+    in.is_quantized = in.has_quantized = true;
+    record_rows({x}, x, [this, x](const Replay&, int64_t begin, int64_t end, int) {
+        const auto& in = values_[x];
+        kernels_.quantize(in.values, in.width, in.q, in.scales, in.sums, begin, end);
+    });
+}
+
+int Tape::attention(int qkv, const Rotation& rotation, int64_t layer, int64_t num_heads, float scale) {
+    const auto& shape = kv_.shape();
+    require(layer >= 0 && layer < shape.num_layers, "attention: the K/V store has no layer " + std::to_string(layer));
+    require(num_heads >= 1 && num_heads % shape.num_kv_heads == 0,
+            "attention: heads must be a multiple of the " + std::to_string(shape.num_kv_heads) + " K/V heads");
+    require_equal(value(qkv, "attention").width, (num_heads + 2 * shape.num_kv_heads) * shape.head_dim,
+                  "attention: width of q, k and v");
+    require(!values_[qkv].is_samples, "attention: its input must have a row for each token");
+    require_equal(rotation.half_dim * 2, shape.head_dim, "attention: twice the width of cos and sin");
+
+    const auto kv = kv_.layer(layer);
+    const int q = record_rope(qkv, rotation, kv, num_heads);
+    const int out = add_value(false, values_[q].width);
+    const auto args = [this, q, out, num_heads, scale, kv] {
+        return AttentionArgs{values_[q].values, values_[out].values, num_heads, scale, kv};
+    };
+    const auto max_kv_len = std::min(rotation.num_positions, shape.num_pages * shape.page_size);
+    scratch_floats_ = std::max(scratch_floats_, kernels_.attention_scratch_floats(args(), max_kv_len));
+    const auto position_bytes = 2 * shape.head_dim * (shape.is_bf16 ? 2 : 4);
+    record({Parts::kHeads, shape.num_kv_heads, 0, position_bytes, {q, out},
+            [this, args](const Replay& replay, int64_t begin, int64_t end, int thread) {
+                auto* scratch = scratch_.at<float>() + thread * scratch_floats_;
+                kernels_.attention(args(), replay.step, replay.request_of_row, scratch, begin, end);
+            }});
+    return out;
+}
+
+int Tape::record_rope(int qkv, const Rotation& rotation, const KVLayer& kv, int64_t num_heads) {
+    const auto q_width = num_heads * kv.head_dim;
+    const int q = add_value(false, q_width);
+    limits_.num_positions = std::min(limits_.num_positions, rotation.num_positions);
+    record_rows({qkv, q}, q, [this, qkv, q, q_width, rotation, kv](const Replay& replay, int64_t begin, int64_t end, int) {
+        kernels_.rope_and_store(values_[qkv].values, rotation.cos, rotation.sin, q_width, replay.step,
+                                replay.request_of_row, kv, values_[q].values, begin, end);
+    });
+    return q;
+}
+
+void Tape::finish(int logits) {
+    require(value(logits, "finish").is_samples, "finish: the logits must have a row for each sample");
+    require(logits_ < 0, "the tape is finished already");
+    logits_ = logits;
+    scratch_floats_ = aligned(scratch_floats_ * 4) / 4;
+    scratch_ = Memory(scratch_floats_ * 4 * pool_.num_threads());
+    plan_memory();
+}
+
+// A value lives from the first job that uses it to the last: within a job, threads are not in step.
+void Tape::plan_memory() {
+    std::vector<Lifetime> lifetimes(values_.size(), {0, -1, -1});
+    const auto last_job = static_cast<int>(jobs_.size()) - 1;
+    for (int job = 0; job <= last_job; ++job) {
+        for (const auto& operation : jobs_[job]) {
+            for (const int index : operation.uses) {
+                if (lifetimes[index].first < 0) lifetimes[index].first = job;
+                lifetimes[index].last = job;
+            }
+        }
+    }
+    lifetimes[logits_].last = last_job;
+
+    for (size_t index = 0; index < values_.size(); ++index) {
+        const auto& each = values_[index];
+        const auto plane = aligned(max_rows(each) * each.width * 4);
+        const auto scales = aligned(max_rows(each) * (each.width / kGroup) * 4);
+        lifetimes[index].num_bytes = plane + (each.has_quantized ? aligned(plane / 4) + 2 * scales : 0);
+    }
+    const auto plan = plan_buffers(lifetimes);
+    for (const auto bytes : plan.num_bytes) buffers_.emplace_back(bytes);
+
+    for (size_t index = 0; index < values_.size(); ++index) {
+        auto& each = values_[index];
+        const auto& buffer = buffers_[plan.buffer_of[index]];
+        const auto plane = aligned(max_rows(each) * each.width * 4);
+        const auto scales = aligned(max_rows(each) * (each.width / kGroup) * 4);
+        each.values = buffer.at<float>();
+        if (!each.has_quantized) continue;
+        each.q = buffer.at<int8_t>(plane);
+        each.scales = buffer.at<float>(plane + aligned(plane / 4));
+        each.sums = buffer.at<float>(plane + aligned(plane / 4) + scales);
+    }
+}
+
+// ---- replaying --------------------------------------------------------------------------------------------------
+
+float* Tape::replay(const Step& step) {
+    require(logits_ >= 0, "the tape is not finished");
+    check_step(step, limits_);
+    fill_request_of_row(step);
+    const Replay replay{step, request_of_row_.at<int32_t>()};
+    for (const auto& job : jobs_) {
+        pool_.run(num_parts(job.front(), step), grain(job, step), [&](int64_t begin, int64_t end, int thread) {
+            for (const auto& operation : job) operation.compute(replay, begin, end, thread);
+        });
+    }
+    return values_[logits_].values;
+}
+
+void Tape::fill_request_of_row(const Step& step) {
+    auto* requests = request_of_row_.at<int32_t>();
+    for (int64_t request = 0; request < step.num_requests; ++request) {
+        std::fill(requests + step.query_starts[request], requests + step.query_starts[request + 1],
+                  static_cast<int32_t>(request));
+    }
+}
+
+int64_t Tape::num_parts(const Operation& operation, const Step& step) const {
+    switch (operation.parts) {
+        case Parts::kTokens: return step.num_tokens;
+        case Parts::kSamples: return step.num_samples;
+        case Parts::kPanels: return values_[operation.uses.front()].is_samples && step.num_samples == 0 ? 0 : operation.count;
+        case Parts::kHeads: return step.num_tokens * operation.count;
+    }
+    return 0;
+}
+
+// Parts that one claim takes at least, so that what is claimed takes longer than claiming it.
+int64_t Tape::grain(const Job& job, const Step& step) const {
+    int64_t part_cost = 0;
+    for (const auto& operation : job) {
+        int64_t rows = 0;
+        if (operation.parts == Parts::kPanels) {
+            rows = values_[operation.uses.front()].is_samples ? step.num_samples : step.num_tokens;
+        } else if (operation.parts == Parts::kHeads) {
+            rows = *std::max_element(step.kv_lens, step.kv_lens + step.num_requests);
+        }
+        part_cost += std::max(operation.cost, operation.row_cost * rows);
+    }
+    return std::max<int64_t>(1, kClaimBytes / std::max<int64_t>(part_cost, 1));
+}
+
+}  // namespace legato

@@ -1,0 +1,107 @@
+// A model's operations with their buffers, recorded once and replayed in one call a step.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "../ops.h"
+#include "kv_store.h"
+#include "memory.h"
+#include "step_check.h"
+#include "thread_pool.h"
+
+namespace legato {
+
+struct Rotation {
+    const float* cos;  // [num_positions, half_dim], like sin
+    const float* sin;
+    int64_t num_positions, half_dim;
+};
+
+// An operation takes the numbers of the values it reads and gives the number of the one it writes. Weights, rotations
+// and the K/V store are not copied: they must outlive the tape. std::invalid_argument names what does not fit.
+class Tape {
+ public:
+    Tape(const Kernels& kernels, ThreadPool& pool, const KVStore& kv, int64_t max_tokens, int64_t max_samples);
+    Tape(const Tape&) = delete;
+    Tape& operator=(const Tape&) = delete;
+
+    int embedding(const PackedWeight& weight);
+    int rms_norm(int x, std::vector<float> weight, float eps);
+    int linear(int x, const PackedWeight& weight);
+    void add_linear(int into, int x, const PackedWeight& weight);
+    int attention(int qkv, const Rotation& rotation, int64_t layer, int64_t num_heads, float scale);
+    int silu_mul(int gate_up);
+    int select(int x);
+    void finish(int logits);
+
+    // Logits [num_samples, logits_width()], until the next replay. One at a time.
+    float* replay(const Step& step);
+
+    int64_t logits_width() const { return values_.at(static_cast<size_t>(logits_)).width; }
+    int64_t buffer_bytes() const;
+
+ private:
+    // What the parts are that an operation is cut into.
+    enum class Parts { kTokens, kSamples, kPanels, kHeads };
+
+    struct Value {
+        bool is_samples;
+        int64_t width;
+        bool is_quantized = false;      // now, while recording: a product may read the planes below
+        bool has_quantized = false;     // at any time: there is room for them
+        float* values = nullptr;        // [rows, width]
+        int8_t* q = nullptr;            // [rows, width]
+        float* scales = nullptr;        // [rows, width / kGroup]
+        float* sums = nullptr;          // like scales
+    };
+
+    struct Replay {
+        const Step& step;
+        const int32_t* request_of_row;
+    };
+
+    using Compute = std::function<void(const Replay& replay, int64_t begin, int64_t end, int thread)>;
+
+    struct Operation {
+        Parts parts;
+        int64_t count;          // panels; K/V heads of a row; 1 for rows
+        int64_t cost;           // of a part at least, in bytes read and written: see grain()
+        int64_t row_cost;       // of a part for each row of a product, or position attended to
+        std::vector<int> uses;  // values
+        Compute compute;
+    };
+
+    // Operations that need no barrier between them: row-wise ones over the same rows, one after the other.
+    using Job = std::vector<Operation>;
+
+    int add_value(bool is_samples, int64_t width);
+    Value& value(int index, const char* operation);
+    void record(Operation operation);
+    void record_rows(std::vector<int> uses, int out, Compute compute);
+    void record_linear(int out, int x, const PackedWeight& weight, bool add);
+    void quantize(int x);
+    int record_rope(int qkv, const Rotation& rotation, const KVLayer& kv, int64_t num_heads);
+    void plan_memory();
+    int64_t max_rows(const Value& value) const { return value.is_samples ? limits_.max_samples : limits_.max_tokens; }
+
+    int64_t num_parts(const Operation& operation, const Step& step) const;
+    int64_t grain(const Job& job, const Step& step) const;
+    void fill_request_of_row(const Step& step);
+
+    const Kernels& kernels_;
+    ThreadPool& pool_;
+    const KVStore& kv_;
+    StepLimits limits_;
+    std::vector<Value> values_;
+    std::vector<Job> jobs_;
+    int logits_ = -1;
+
+    std::vector<Memory> buffers_;
+    Memory request_of_row_;       // int32 [max_tokens]
+    Memory scratch_;              // float32 [num_threads, scratch_floats_]
+    int64_t scratch_floats_ = 0;  // that attention needs, a thread
+};
+
+}  // namespace legato
