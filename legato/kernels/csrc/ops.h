@@ -123,7 +123,7 @@ struct Kernels {
 
     // The token of one row of logits [vocab], which it may overwrite; ties go to the lowest id; -1: not finite.
     int32_t (*argmax)(const float* logits, int64_t vocab);
-    int32_t (*sample)(float* logits, int64_t vocab, const SampleArgs& args, float* scratch);
+    int32_t (*sample)(float* logits, int64_t vocab, const SampleArgs& args, float* scratch);  // scratch: [vocab]
 };
 
 const Kernels& scalar_kernels();

@@ -1,6 +1,12 @@
 // All kernels of this instruction set and the table of them.
+#include "activation.h"
+#include "attention.h"
+#include "norm.h"
 #include "pack.h"
-#include "matmul.h"
+#include "matmul.h"  // reads what pack.h lays out
+#include "quant.h"
+#include "rope.h"
+#include "sample.h"
 
 static inline Kernels make_kernels(const char* name) {
     Kernels kernels{};
@@ -11,5 +17,13 @@ static inline Kernels make_kernels(const char* name) {
     kernels.pack = pack;
     kernels.unpack_row = unpack_row;
     kernels.linear = linear;
+    kernels.quantize = quantize;
+    kernels.rms_norm = rms_norm;
+    kernels.silu_mul = silu_mul;
+    kernels.rope_and_store = rope_and_store;
+    kernels.attention_scratch_floats = attention_scratch_floats;
+    kernels.attention = attention;
+    kernels.argmax = argmax;
+    kernels.sample = sample;
     return kernels;
 }

@@ -1,0 +1,135 @@
+// The sums of attention over one span of positions, for queries that share a K/V head.
+//
+// A tile of kTileQueries by kTileVectors sums fills the registers together with what they are made of; smaller ones
+// do what is left. Every sum goes from its first dimension or position to its last, whatever the tile.
+#pragma once
+
+#include "kv_pages.h"
+
+constexpr int kTileQueries = kRegisters >= 32 ? 6 : 3;
+constexpr int kTileVectors = 4;
+
+// Queries on one K/V head and one span: query i is head i % group of row i / group of some rows of one request.
+struct Queries {
+    int64_t count, group, row_width, head_dim;
+    int64_t first_seen;  // positions of the span that the first row sees, if it had no end: each row sees one more
+    const float* q;      // of query 0; so too below
+    float* out;          // sum of weights * values so far
+    float* max;          // [count] largest score so far
+    float* sum;          // [count] sum of weights so far
+    float* correction;   // [count] what `out` must be scaled by, now that max has grown
+    float* weights;      // [count, kSpan], first the scores
+
+    int64_t offset(int64_t i) const { return i / group * row_width + i % group * head_dim; }
+    int64_t seen(int64_t i) const { return smaller(kSpan, first_seen + i / group); }
+};
+
+// Scores of queries [first, first + N). Those of positions that a query does not see are not used.
+template <int N>
+static void score_tile(const Queries& queries, int64_t first, const float* keys, float scale) {
+    const float* q[N];
+    for (int n = 0; n < N; ++n) q[n] = queries.q + queries.offset(first + n);
+    for (int64_t p = 0; p < queries.seen(first + N - 1); p += kTileVectors * kLanes) {
+        F32 sums[N][kTileVectors];
+        for (auto& row : sums) {
+            for (F32& sum : row) sum = zero();
+        }
+        for (int64_t d = 0; d < queries.head_dim; ++d) {
+            for (int j = 0; j < kTileVectors; ++j) {
+                const F32 key = load(keys + d * kSpan + p + j * kLanes);
+                for (int n = 0; n < N; ++n) sums[n][j] = fma(set1(q[n][d]), key, sums[n][j]);
+            }
+        }
+        for (int n = 0; n < N; ++n) {
+            float* scores = queries.weights + (first + n) * kSpan + p;
+            for (int j = 0; j < kTileVectors; ++j) store(scores + j * kLanes, mul(sums[n][j], set1(scale)));
+        }
+    }
+}
+
+// One step of the online softmax: scores of query i become weights, in units of e^max.
+static void weigh(const Queries& queries, int64_t i) {
+    float* weights = queries.weights + i * kSpan;
+    const int64_t seen = queries.seen(i), padded = padded_to_lanes(seen);
+    for (int64_t p = seen; p < padded; ++p) weights[p] = -kInfinity;
+
+    const F32 old_max = set1(queries.max[i]);
+    F32 largest = old_max;
+    for (int64_t p = 0; p < padded; p += kLanes) largest = max(largest, load(weights + p));
+    const F32 new_max = set1(reduce_max(largest));
+    F32 sum = zero();
+    for (int64_t p = 0; p < padded; p += kLanes) {
+        const F32 weight = exp(sub(load(weights + p), new_max));
+        store(weights + p, weight);
+        sum = add(sum, weight);
+    }
+    const float correction = first_lane(exp(sub(old_max, new_max)));
+    queries.correction[i] = correction;
+    queries.sum[i] = queries.sum[i] * correction + reduce_add(sum);
+    queries.max[i] = first_lane(new_max);
+}
+
+// out += weights * values over positions [begin, end), for V vectors from dimension d; corrects `out` at the first.
+template <int N, int V>
+static void value_tile(const Queries& queries, int64_t first, const float* values, int64_t begin, int64_t end,
+                       int64_t d) {
+    const int64_t stride = padded_to_lanes(queries.head_dim);
+    const float* weights = queries.weights + first * kSpan;
+    F32 sums[N][V];
+    for (int n = 0; n < N; ++n) {
+        const float* out = queries.out + queries.offset(first + n);
+        const F32 correction = set1(begin == 0 ? queries.correction[first + n] : 1.0f);
+        for (int j = 0; j < V; ++j) {
+            const int64_t at = d + j * kLanes;
+            sums[n][j] = mul(load_up_to(out + at, queries.head_dim - at), correction);
+        }
+    }
+    for (int64_t p = begin; p < end; ++p) {
+        for (int j = 0; j < V; ++j) {
+            const F32 value = load(values + p * stride + d + j * kLanes);
+            for (int n = 0; n < N; ++n) sums[n][j] = fma(set1(weights[n * kSpan + p]), value, sums[n][j]);
+        }
+    }
+    for (int n = 0; n < N; ++n) {
+        float* out = queries.out + queries.offset(first + n);
+        for (int j = 0; j < V; ++j) {
+            const int64_t at = d + j * kLanes;
+            store_up_to(out + at, sums[n][j], queries.head_dim - at);
+        }
+    }
+}
+
+template <int N>
+static void add_values(const Queries& queries, int64_t first, const float* values, int64_t begin, int64_t end) {
+    int64_t d = 0;
+    for (; d + kTileVectors * kLanes <= queries.head_dim; d += kTileVectors * kLanes) {
+        value_tile<N, kTileVectors>(queries, first, values, begin, end, d);
+    }
+    for (; d < queries.head_dim; d += kLanes) value_tile<N, 1>(queries, first, values, begin, end, d);
+}
+
+// Weighted sum of queries [first, first + N): what all of them see together, then each what it sees alone.
+template <int N>
+static void sum_tile(const Queries& queries, int64_t first, const float* values) {
+    const int64_t seen_by_all = queries.seen(first);
+    add_values<N>(queries, first, values, 0, seen_by_all);
+    for (int64_t i = first + 1; i < first + N; ++i) {
+        if (queries.seen(i) > seen_by_all) add_values<1>(queries, i, values, seen_by_all, queries.seen(i));
+    }
+}
+
+template <int N = kTileQueries>
+static void score(const Queries& queries, const float* keys, float scale, int64_t first = 0) {
+    for (; first + N <= queries.count; first += N) score_tile<N>(queries, first, keys, scale);
+    if constexpr (N > 1) {
+        if (first < queries.count) score<N - 1>(queries, keys, scale, first);
+    }
+}
+
+template <int N = kTileQueries>
+static void sum_values(const Queries& queries, const float* values, int64_t first = 0) {
+    for (; first + N <= queries.count; first += N) sum_tile<N>(queries, first, values);
+    if constexpr (N > 1) {
+        if (first < queries.count) sum_values<N - 1>(queries, values, first);
+    }
+}

@@ -1,0 +1,40 @@
+// Activations as int8 with a scale for every group of 32: x is about q * scale, q from -127 to 127.
+#pragma once
+
+#include "vector_math.h"
+
+// The largest magnitude; NaN if any number is not finite, so that a product shows that it was fed one.
+static inline float largest_magnitude(const float* x) {
+    F32 largest = zero(), differences = zero();
+    for (int64_t i = 0; i < kGroup; i += kLanes) {
+        const F32 v = load(x + i);
+        largest = max(largest, abs(v));
+        differences = add(differences, sub(v, v));  // 0, or NaN where v is NaN or infinite
+    }
+    return reduce_max(largest) + reduce_add(differences);
+}
+
+static inline void quantize_group(const float* x, int8_t* q, float* scale, float* sum) {
+    const float largest = largest_magnitude(x);
+    if (!(largest > 0x1p-100f)) {  // nothing there, too little to have a reciprocal, or NaN
+        std::memset(q, 0, kGroup);
+        *scale = *sum = largest * 0.0f;
+        return;
+    }
+    *scale = largest / 127.0f;
+    const F32 reciprocal = set1(127.0f / largest);
+    F32 total = zero();  // exact: below 2^24
+    for (int64_t i = 0; i < kGroup; i += kLanes) {
+        const I32 rounded = to_i32(mul(load(x + i), reciprocal));
+        store_i8(q + i, rounded);
+        total = add(total, to_f32(rounded));
+    }
+    *sum = *scale * reduce_add(total);
+}
+
+static void quantize(const float* x, int64_t width, int8_t* q, float* scales, float* sums, int64_t begin, int64_t end) {
+    const int64_t groups = width / kGroup;
+    for (int64_t group = begin * groups; group < end * groups; ++group) {
+        quantize_group(x + group * kGroup, q + group * kGroup, scales + group, sums + group);
+    }
+}
