@@ -5,7 +5,7 @@
 // for one set must never be what the linker picks for another.
 //
 //   F32   kLanes floats                     I32  kLanes 32-bit integers
-//   Mask  kLanes truths, of a comparison    DotSum  a sum of products of bytes, see below
+//   Mask  kLanes truths, of a comparison
 //
 // Every function exists in every set with the same meaning; what differs is kLanes, and so the bits of sums over
 // lanes. Within one set a sum's order is fixed: reduce_add is a tree of fixed shape.
@@ -18,17 +18,17 @@
 //               load_transposed(rows, offset, out)  out[i], an I32, is word i of each of kLanes rows of bytes, read
 //                                   from a byte offset; of words of 4 bytes
 //               prefetch(p)
-//   F32         set1 zero add sub mul div min max neg abs sqrt (min and max: which operand a NaN gives is open)
+//   F32         set1 zero add sub mul div min max neg abs sqrt (min and max keep a NaN in b; one in a may be lost)
 //               fma(a, b, c)                        a * b + c; rounded once, but twice by the scalar set
 //               reduce_add(v) reduce_max(v)         over the lanes
 //   F64         kLanes doubles, zero as F64{}: add_wide(F64 sum, F32 v) reduce_add(sum)
 //   I32         set1 add sub bit_and bit_or shift_left<n> shift_right<n> (arithmetic) lane_ids() = 0, 1, 2, ...
 //   both        less(a, b) equal(a, b) -> Mask; select(mask, a, b): a where true, else b; any(mask)
 //   conversion  to_i32(F32) (rounds to nearest even) to_f32(I32) round(F32); as_i32(F32) as_f32(I32) (the bits)
-//   bytes       A lane of an I32 also holds four bytes, and a DotSum gathers products of such bytes exactly:
-//               dot_zero() dot_u4(sum, w, x)        w: bytes 0..15, x: bytes -127..127; at most 8 calls to one sum
-//               to_i32(sum)                         each lane's total
-//               dot_i8(I32 sum, SignedBytes w, x)   w: bytes -128..127 made by signed_bytes(I32)
+//   bytes       a lane of an I32 is also four bytes; dot adds the sum of four products of bytes, exactly
+//               dot(U4Sum sum, U4Bytes w, I32 x)    w 0..15, x -127..127; at most 8 calls to a sum, that begins as U4Sum{}
+//               to_i32(U4Sum)                       the totals
+//               dot(I32 sum, I8Bytes w, I32 x)      w -128..127, of i8_bytes(I32)
 //   kRegisters  how many vectors the machine names: what tiles are sized by
 //   kDotsBf16   whether there is dot_bf16(F32 sum, w, x): pairs of bfloat16 in a lane's word, multiplied and summed
 #pragma once
@@ -71,5 +71,7 @@ static inline void partial_store_bf16(uint16_t* p, F32 v, int64_t n) {
 
 static inline void prefetch(const void* p) { __builtin_prefetch(p); }
 
-// Before a loop over a tile: its vectors can only be registers when every index is known.
+// Before a loop over a tile: its vectors can only be registers when every index is known. And before the short loop
+// around it: unrolled too, the compiler would compute more products ahead than there are registers.
 #define LEGATO_UNROLL _Pragma("GCC unroll 16")
+#define LEGATO_LOOP _Pragma("GCC unroll 1")

@@ -121,24 +121,26 @@ static inline double reduce_add(F64 sum) {
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
-// Pairs of products gather in 16 bits: 8 calls of 2 * 15 * 127 stay below 2^15. (A type of its own: I32 is __m256i too.)
-struct DotSum {
+struct U4Bytes {
+    __m256i bytes;
+};
+
+// Pairs of products gather in 16 bits: 8 calls of 2 * 15 * 127 stay below 2^15.
+struct U4Sum {
     __m256i pairs;
 };
 
 // maddubs takes unsigned by signed bytes, so a weight's sign goes over to x; 2 * 128 * 127 stays below 2^15.
-struct SignedBytes {
+struct I8Bytes {
     __m256i magnitude, sign;
 };
 
 static inline I32 add_pairs(__m256i words) { return _mm256_madd_epi16(words, _mm256_set1_epi16(1)); }
-
-static inline DotSum dot_zero() { return {_mm256_setzero_si256()}; }
-static inline DotSum dot_u4(DotSum sum, I32 w, I32 x) {
-    return {_mm256_add_epi16(sum.pairs, _mm256_maddubs_epi16(w, x))};
+static inline U4Sum dot(U4Sum sum, U4Bytes w, I32 x) {
+    return {_mm256_add_epi16(sum.pairs, _mm256_maddubs_epi16(w.bytes, x))};
 }
-static inline I32 to_i32(DotSum sum) { return add_pairs(sum.pairs); }
-static inline SignedBytes signed_bytes(I32 w) { return {_mm256_abs_epi8(w), w}; }
-static inline I32 dot_i8(I32 sum, SignedBytes w, I32 x) {
+static inline I32 to_i32(U4Sum sum) { return add_pairs(sum.pairs); }
+static inline I8Bytes i8_bytes(I32 w) { return {_mm256_abs_epi8(w), w}; }
+static inline I32 dot(I32 sum, I8Bytes w, I32 x) {
     return add(sum, add_pairs(_mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(x, w.sign))));
 }

@@ -88,17 +88,25 @@ using F64 = double;
 static inline F64 add_wide(F64 sum, F32 v) { return sum + v; }
 static inline double reduce_add(F64 sum) { return sum; }
 
-using DotSum = int32_t;
-using SignedBytes = I32;
+struct U4Bytes {
+    int32_t bytes;
+};
 
-static inline int32_t dot_bytes(I32 a, I32 b) {
+struct U4Sum {
+    int32_t total;
+};
+
+struct I8Bytes {
+    int32_t bytes;
+};
+
+static inline int32_t dot_bytes(int32_t a, int32_t b) {
     int32_t sum = 0;
     for (int i = 0; i < 32; i += 8) sum += static_cast<int8_t>(a >> i) * static_cast<int8_t>(b >> i);
     return sum;
 }
 
-static inline DotSum dot_zero() { return 0; }
-static inline DotSum dot_u4(DotSum sum, I32 w, I32 x) { return sum + dot_bytes(w, x); }
-static inline I32 to_i32(DotSum sum) { return sum; }
-static inline SignedBytes signed_bytes(I32 w) { return w; }
-static inline I32 dot_i8(I32 sum, SignedBytes w, I32 x) { return sum + dot_bytes(w, x); }
+static inline U4Sum dot(U4Sum sum, U4Bytes w, I32 x) { return {sum.total + dot_bytes(w.bytes, x)}; }
+static inline I32 to_i32(U4Sum sum) { return sum.total; }
+static inline I8Bytes i8_bytes(I32 w) { return {w}; }
+static inline I32 dot(I32 sum, I8Bytes w, I32 x) { return sum + dot_bytes(w.bytes, x); }

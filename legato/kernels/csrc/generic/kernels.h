@@ -1,9 +1,9 @@
 // All kernels of this instruction set and the table of them.
 #include "activation.h"
 #include "attention.h"
+#include "matmul.h"
 #include "norm.h"
 #include "pack.h"
-#include "matmul.h"  // reads what pack.h lays out
 #include "quant.h"
 #include "rope.h"
 #include "sample.h"

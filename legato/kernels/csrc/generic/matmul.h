@@ -9,6 +9,10 @@
 //   Q8               the same without a minimum
 //   I8               sum = fma(dot, x_scale, sum) for each group, and at the end sum * w_scale
 
+#pragma once
+
+#include "pack.h"
+
 constexpr int kRowTile = 6;
 constexpr int64_t kRowBlockBytes = 128 << 10;  // rows that many panels read in turn stay in the second-level cache
 
@@ -66,23 +70,34 @@ static inline I32 set1_word(const int8_t* q) {
     return set1(word);
 }
 
-// The integer sums of one group of 4-bit weights: words 0..3 of the activations meet the low halves, 4..7 the high.
+// sums += one word of weights of each output times one word of each row's activations.
+template <int R, class Weights, class Sum>
+static inline void dot_words(Sum (&sums)[R][kPanelVectors], const Weights (&w)[kPanelVectors], const int8_t* q, int64_t q_stride) {
+    LEGATO_UNROLL for (int r = 0; r < R; r++) {
+        const I32 x = set1_word(q + r * q_stride);
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) sums[r][v] = dot(sums[r][v], w[v], x);
+    }
+}
+
+// sums += 16 of a group's 4-bit weights, the low halves of its bytes or the high, times as many activations.
+template <bool high, int R>
+static inline void dot_halves(U4Sum (&sums)[R][kPanelVectors], const int32_t* words, const int8_t* q, int64_t q_stride) {
+    LEGATO_LOOP for (int i = 0; i < 4; i++) {
+        U4Bytes w[kPanelVectors];
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) {
+            const I32 word = load(words + i * kPanelWidth + v * kLanes);
+            w[v] = {bit_and(high ? shift_right<4>(word) : word, set1(0x0f0f0f0f))};
+        }
+        dot_words<R>(sums, w, q + 4 * i, q_stride);
+    }
+}
+
+// The integer sums of one group of 4-bit weights.
 template <int R>
 static inline void dot_group_u4(const int32_t* words, const int8_t* q, int64_t q_stride, I32 (&dots)[R][kPanelVectors]) {
-    DotSum sums[R][kPanelVectors];
-    LEGATO_UNROLL for (int r = 0; r < R; r++)
-        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) sums[r][v] = dot_zero();
-    LEGATO_UNROLL for (int i = 0; i < 8; i++) {
-        I32 w[kPanelVectors];
-        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) {
-            const I32 word = load(words + i % 4 * kPanelWidth + v * kLanes);
-            w[v] = bit_and(i < 4 ? word : shift_right<4>(word), set1(0x0f0f0f0f));
-        }
-        LEGATO_UNROLL for (int r = 0; r < R; r++) {
-            const I32 x = set1_word(q + r * q_stride + 4 * i);
-            LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) sums[r][v] = dot_u4(sums[r][v], w[v], x);
-        }
-    }
+    U4Sum sums[R][kPanelVectors] = {};
+    dot_halves<false, R>(sums, words, q, q_stride);
+    dot_halves<true, R>(sums, words, q + kGroup / 2, q_stride);
     LEGATO_UNROLL for (int r = 0; r < R; r++)
         LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) dots[r][v] = to_i32(sums[r][v]);
 }
@@ -91,13 +106,10 @@ template <int R>
 static inline void dot_group_i8(const int32_t* words, const int8_t* q, int64_t q_stride, I32 (&dots)[R][kPanelVectors]) {
     LEGATO_UNROLL for (int r = 0; r < R; r++)
         LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) dots[r][v] = set1(0);
-    LEGATO_UNROLL for (int i = 0; i < 8; i++) {
-        SignedBytes w[kPanelVectors];
-        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) w[v] = signed_bytes(load(words + i * kPanelWidth + v * kLanes));
-        LEGATO_UNROLL for (int r = 0; r < R; r++) {
-            const I32 x = set1_word(q + r * q_stride + 4 * i);
-            LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) dots[r][v] = dot_i8(dots[r][v], w[v], x);
-        }
+    for (int i = 0; i < 8; i++) {
+        I8Bytes w[kPanelVectors];
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) w[v] = i8_bytes(load(words + i * kPanelWidth + v * kLanes));
+        dot_words<R>(dots, w, q + 4 * i, q_stride);
     }
 }
 

@@ -15,6 +15,8 @@
 // Words lie as vectors are loaded: word i of every output, then word i + 1. Scales of Q4 and Q8 come from halves in
 // every file that has them, so a half holds them exactly; others are rounded to the nearest.
 
+#pragma once
+
 constexpr int kPanelVectors = kRegisters == 32 ? 4 : 2;
 constexpr int64_t kPanelWidth = kPanelVectors * kLanes;
 
