@@ -1,7 +1,7 @@
-"""What the compiled extension offers; `legato.kernels.library.open_device` opens it, or says why it is absent.
+"""What the compiled extension offers; `legato.kernels.library.open_device` opens it or says why it is absent.
 
-Arrays are numpy arrays, C-contiguous, of exactly the dtype said. Shapes and index values are checked: ValueError
-names what does not fit; a wrong dtype is a TypeError. Calls that compute let go of the interpreter lock.
+Arrays are numpy arrays, C-contiguous, of exactly the dtype said: a TypeError otherwise. A ValueError names the
+shape or index that does not fit. Calls that compute let go of the interpreter lock.
 """
 
 from typing import Literal, final
@@ -75,7 +75,7 @@ class Device:
         seen_ids: NDArray[np.int32],
         seen_counts: NDArray[np.int32],
     ) -> NDArray[np.int32]:
-        """Choose a token for each row of logits [rows, vocab], which are overwritten; see `sampling.SamplingRows`."""
+        """Choose a token for each row of logits [rows, vocab], which are overwritten: see sampling.py."""
 
 @final
 class PackedWeight:
@@ -103,9 +103,9 @@ class KVStore:
 class Tape:
     """Operations with their buffers, recorded once, replayed in one call a step.
 
-    An operation takes the numbers of the values it reads and gives the number of the one it writes; a value is
-    float32 [rows, width], with a row for each token, or, from `select` on, for each sample. Buffers are shared
-    by values whose lifetimes do not meet, so a value may be read only by operations, not from Python.
+    An operation takes the numbers of the values it reads and gives the number of the one it writes; a value
+    is float32 [rows, width], with a row for each token or, from `select` on, for each sample. Values whose
+    lifetimes do not meet share memory.
     """
 
     def embedding(self, weight: PackedWeight) -> int:
@@ -116,7 +116,7 @@ class Tape:
         """[rows, weight.outputs]; q4, q8 and i8 turn x into int8 first, once for all its products."""
 
     def add_linear(self, into: int, x: int, weight: PackedWeight) -> None:
-        """into += the product: the value `into` is changed in place, so what it was is gone for later operations."""
+        """into += the product, in place: what `into` was is gone for later operations."""
 
     def attention(
         self,
@@ -127,7 +127,7 @@ class Tape:
         num_heads: int,
         scale: float,
     ) -> int:
-        """[tokens, num_heads * head_dim]: turn q and k by their positions, write k and v to the store, attend.
+        """[tokens, num_heads * head_dim]: turn q and k by their positions, store k and v, attend.
 
         qkv       [tokens, (num_heads + 2 * num_kv_heads) * head_dim]
         cos, sin  [num_positions, head_dim / 2]

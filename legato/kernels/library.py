@@ -41,8 +41,8 @@ def open_device(num_threads: int | None = None, isa: str | None = None) -> "Devi
     name = isa or os.environ.get(ISA_VARIABLE) or possible[0]
     if name not in possible:
         raise ConfigError(
-            f"{ISA_VARIABLE}={name}: this machine cannot run such an instruction set;"
-            f" possible here: {', '.join(possible)}"
+            f"{ISA_VARIABLE}={name}: this machine cannot run that instruction set; possible here:"
+            f" {', '.join(possible)}"
         )
     return _native.Device(name, num_threads or num_usable_cores())
 
@@ -65,9 +65,9 @@ def find_extension() -> NoKernels | None:
     try:
         if importlib.util.find_spec(EXTENSION) is None and not _load_installed():
             return NoKernels(
-                "legato was installed without its compiled kernels, for there was no C++ compiler. Install one"
-                " and the headers of Python (on Debian: apt-get install g++ python3-dev), then install legato"
-                " again: pip install --force-reinstall --no-deps legato, or `.` in a checkout"
+                "legato was installed without its compiled kernels, as it is where there is no C++ compiler."
+                " Install a compiler and the headers of Python (on Debian: apt-get install g++ python3-dev),"
+                " then legato again (in a checkout: pip install --force-reinstall --no-deps .)"
             )
         importlib.import_module(EXTENSION)
     except (ImportError, AttributeError) as error:

@@ -11,7 +11,7 @@
 namespace legato {
 
 // Logits and how to sample them. Lists of a row's entries stand one after the other: row r has those of
-// [starts[r], starts[r + 1]); a row names an id at most once in each list, except that it may also be forbidden.
+// [starts[r], starts[r + 1]), and names an id at most once in each list.
 struct SamplingRows {
     int64_t num_rows, vocab;
     float* logits;              // [num_rows, vocab], overwritten
