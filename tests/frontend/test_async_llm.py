@@ -362,6 +362,21 @@ def test_tokenize_and_detokenize(llm: AsyncLLM) -> None:
     assert len(token_ids) > 5
 
 
+def test_many_ids_are_made_text_off_the_event_loop(llm: AsyncLLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert llm.tokenizer is not None
+    decode, threads = llm.tokenizer.decode, []
+
+    def spy(token_ids: list[int], skip_special_tokens: bool = True) -> str:
+        threads.append(threading.get_ident())
+        return decode(token_ids, skip_special_tokens)
+
+    monkeypatch.setattr("legato.frontend.async_llm.LONG_TEXT_CHARS", 100)
+    monkeypatch.setattr(llm.tokenizer, "decode", spy)
+    assert asyncio.run(llm.detokenize([97] * 100)) == "a" * 100
+    assert asyncio.run(llm.detokenize([97] * 101)) == "a" * 101
+    assert threads[0] == threading.get_ident() != threads[1]
+
+
 @pytest.mark.parametrize("bad", [-1, 275])
 def test_id_that_is_in_no_vocabulary_has_no_text(llm: AsyncLLM, bad: int) -> None:
     with pytest.raises(RequestError, match=f"token id {bad} is not in the vocabulary of") as refusal:
