@@ -1,6 +1,7 @@
 """Frames over a socket pair: whole, together, bounded."""
 
 import os
+import resource
 import socket
 import struct
 import threading
@@ -86,6 +87,8 @@ def test_junk_closes_the_channel(junk: bytes) -> None:
 
 
 def test_descriptor_above_1023_is_read() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1501), hard))
     ours, theirs = socket.socketpair()
     high = os.dup2(theirs.fileno(), 1500)
     theirs.close()
