@@ -51,11 +51,11 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.base: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install -q -e .
+	$(BIN)/python -m pip install -q --config-settings editable_mode=compat -e .
 	touch $@
 
 # torch comes first and by its exact version: on its own it would bring gigabytes for a GPU that is not there
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q torch==2.13.0
-	$(BIN)/python -m pip install -q -e '.[dev]'
+	$(BIN)/python -m pip install -q --config-settings editable_mode=compat -e '.[dev]'
 	touch $@ $(VENV)/.base

@@ -1,4 +1,4 @@
-"""The rules of the house that a linter does not know: sizes of files, functions and folders; who loads what."""
+"""The rules of the house that a linter does not know: sizes of files, functions, folders; who loads what."""
 
 import ast
 import subprocess

@@ -1,16 +1,12 @@
 """A ModelService whose engine is a process of its own, opened when it is first needed."""
 
 import asyncio
-import hashlib
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from legato import __version__
 from legato.api.service import ServiceState
 from legato.core.config import EngineConfig
 from legato.core.errors import LegatoError, NotReadyError
@@ -19,6 +15,7 @@ from legato.frontend.open_llm import OpenedModel, open_llm
 from legato.ipc.client import EngineStage
 from legato.ipc.messages import EngineStats
 from legato.modelfiles.catalog import served_name
+from legato.modelfiles.fingerprint import weights_fingerprint
 
 # Share of the start that is done after each stage, by the seconds that they took for the default model.
 _PROGRESS = {"imports": 0.2, "config": 0.3, "weights": 0.8, "pool": 0.9, "warm": 0.95}
@@ -52,7 +49,8 @@ class EngineService:
     def fingerprint(self) -> str:
         opened = self._need_opened()
         ready = opened.llm.client.ready
-        return _fingerprint(opened.path, ready.numeric_mode if ready else "")
+        numeric_mode = ready.numeric_mode if ready else ""
+        return f"fp_{weights_fingerprint(opened.path)}_{numeric_mode}"
 
     async def start(self) -> None:
         if self._opened is None:
@@ -113,15 +111,3 @@ class EngineService:
         if self._opened is None:
             raise NotReadyError("the model is not open yet; try again soon")
         return self._opened
-
-
-@cache
-def _fingerprint(path: Path, numeric_mode: str) -> str:
-    parts = [__version__, numeric_mode, *_weight_files(path)]
-    return "fp_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
-
-
-def _weight_files(path: Path) -> list[str]:
-    """Names and sizes of the files that hold the weights: another model differs in them."""
-    files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
-    return [f"{file.name} {file.stat().st_size}" for file in files]

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from legato.core.errors import (
+    ClosedError,
     ConfigError,
     EngineDiedError,
     LegatoError,
@@ -30,6 +31,7 @@ TABLE: tuple[tuple[type[LegatoError], int, str, str | None], ...] = (
     (UnknownModelError, 404, "invalid_request_error", "model_not_found"),
     (RequestError, 400, "invalid_request_error", None),
     (OverloadedError, 429, "overloaded", "queue_full"),
+    (ClosedError, 503, "service_unavailable", "shutting_down"),
     (NotReadyError, 503, "service_unavailable", "not_ready"),
     (EngineDiedError, 503, "service_unavailable", "engine_died"),
     (ModelError, 503, "service_unavailable", "model_unavailable"),

@@ -109,7 +109,7 @@ def _answered_as_422() -> Iterator[None]:
         yield
     except RequestError as error:
         fault = {
-            "type": error.code or "value_error",
+            "type": error.code,
             "loc": ("body", error.param),
             "msg": str(error),
             "input": None,

@@ -20,7 +20,7 @@ class RequestError(LegatoError):
     code   machine-readable reason, e.g. "context_length_exceeded"
     """
 
-    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+    def __init__(self, message: str, *, param: str | None = None, code: str = "invalid_value") -> None:
         super().__init__(message)
         self.param = param
         self.code = code
@@ -44,6 +44,10 @@ class NotReadyError(LegatoError):
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class ClosedError(NotReadyError):
+    """The engine was ended on purpose, for good: the server is shutting down, or close() was called."""
 
 
 class NonFiniteLogitsError(LegatoError):

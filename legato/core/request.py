@@ -112,7 +112,7 @@ class Request:
         self._check()
 
     def append_host(self, token_id: int) -> None:
-        """Record the value of a sampled token, once it has arrived: maybe after a preemption, never in prefill."""
+        """Record the value of a sampled token, once it has arrived; the request may be preempted by then."""
         self._expect(RequestState.WAITING, RequestState.DECODING)
         self.token_ids.append(token_id)
         if len(self.token_ids) > self.max_device_len:

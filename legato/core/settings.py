@@ -72,6 +72,8 @@ def _checked(name: str, value: Any, each: Any) -> Any:
     expected = each.metadata.get("type", type(each.default))
     if type(value) is not expected:  # exactly: True is no number
         raise ConfigError(f"{name}={value!r}: expected {expected.__name__}")
+    if expected is int and not -(2**63) <= value < 2**63:
+        raise ConfigError(f"{name}={value}: more than 64 bits hold")
     choices = each.metadata.get("choices")
     if choices and value not in choices:
         raise ConfigError(f"{name}={value!r}: choose one of {', '.join(choices)}")

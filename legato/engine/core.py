@@ -61,7 +61,7 @@ class Core:
         try:
             self._scheduler.add(open_request(message, self.limits, self.eos_ids))
         except RequestError as error:
-            return _reject(message, error.code or "invalid_request", str(error), error.param)
+            return _reject(message, error.code, str(error), error.param)
         return Accepted(request_id=message.request_id)
 
     def abort(self, request_id: str) -> None:

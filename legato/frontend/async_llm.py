@@ -20,7 +20,7 @@ from legato.tokenization.tokenizer import Tokenizer
 
 START_TIMEOUT_S = 120.0
 CHARS_PER_TOKEN = 8  # a text of more characters a token of context is refused before it is tokenized
-LONG_TEXT_CHARS = 4096  # more text in one call is tokenized off the event loop
+LONG_TEXT_CHARS = 4096  # more text in one call, or more ids, is converted off the event loop
 
 
 class AsyncLLM:
@@ -109,7 +109,9 @@ class AsyncLLM:
             raise RequestError(
                 f"token id {bad} is not in the vocabulary of {ready.vocab_size}", param="tokens"
             )
-        return self._need_tokenizer("tokens").decode(list(token_ids), skip_special_tokens=False)
+        tokenizer = self._need_tokenizer("tokens")
+        decode = partial(tokenizer.decode, list(token_ids), skip_special_tokens=False)
+        return await asyncio.to_thread(decode) if len(token_ids) > LONG_TEXT_CHARS else decode()
 
     async def wait_ready(self) -> Ready:
         """What the engine can take; sleeps while it is loading. Raises NotReadyError."""

@@ -28,17 +28,21 @@ class Channel(Generic[Incoming]):
 
     def __init__(self, sock: socket.socket, incoming: object) -> None:
         self._socket = sock
-        self._encoder = msgspec.msgpack.Encoder()
         self._decoder: msgspec.msgpack.Decoder[list[Incoming]] = msgspec.msgpack.Decoder(list[incoming])  # type: ignore[valid-type]
         self._buffer = bytearray()
         self._send_lock = threading.Lock()
+        self._arrivals = select.poll()  # select() would fail for descriptors from 1024 on
+        self._arrivals.register(sock, select.POLLIN)
 
     def send(self, messages: Sequence[Message]) -> None:
         """Send messages as one frame. Raises ChannelClosedError when nobody is there to read."""
-        payload = self._encoder.encode(messages)
+        self.send_frame(encode_frame(messages))
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send what encode_frame made. Raises ChannelClosedError when nobody is there to read."""
         try:
             with self._send_lock:
-                self._socket.sendall(_LENGTH.pack(len(payload)) + payload)
+                self._socket.sendall(frame)
         except OSError as error:
             raise ChannelClosedError from error
 
@@ -50,7 +54,8 @@ class Channel(Generic[Incoming]):
         messages: list[Incoming] = []
         while True:
             messages += self._take_frames()
-            if not select.select([self._socket], [], [], 0 if messages else timeout_s)[0]:
+            wait_s = 0 if messages else timeout_s
+            if not self._arrivals.poll(None if wait_s is None else wait_s * 1000):
                 return messages
             try:
                 data = self._socket.recv(_RECEIVE_BYTES)
@@ -85,6 +90,15 @@ class Channel(Generic[Incoming]):
             start = end
         del self._buffer[:start]
         return messages
+
+
+def encode_frame(messages: Sequence[Message]) -> bytes:
+    """Messages as one frame. Raises ValueError for what msgpack cannot hold, such as half a character."""
+    try:
+        payload = msgspec.msgpack.encode(messages)
+    except (UnicodeError, OverflowError, TypeError) as error:
+        raise ValueError(str(error)) from error
+    return _LENGTH.pack(len(payload)) + payload
 
 
 def engine_end(sock: socket.socket) -> Channel[ToEngine]:

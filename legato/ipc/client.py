@@ -11,8 +11,8 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from legato.core.config import EngineConfig
-from legato.core.errors import NotReadyError
-from legato.ipc.channel import ChannelClosedError
+from legato.core.errors import NotReadyError, RequestError
+from legato.ipc.channel import ChannelClosedError, encode_frame
 from legato.ipc.messages import (
     AddRequest,
     EngineStats,
@@ -23,14 +23,13 @@ from legato.ipc.messages import (
     Shutdown,
     Start,
     StartFailed,
-    ToEngine,
 )
 from legato.ipc.reply_router import ReplyRouter, Sink, StatsSink
 from legato.ipc.supervisor import EngineProcess, RestartBudget, start_engine
 
 logger = logging.getLogger(__name__)
 
-Outbox = SimpleQueue[Sequence[ToEngine] | None]
+Outbox = SimpleQueue[bytes | None]  # frames; None ends the writer
 
 
 class EngineStage(StrEnum):
@@ -72,7 +71,7 @@ class EngineClient(Protocol):
     def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:
         """Hand over requests together; all that is said about them goes to `sink`, from another thread.
 
-        Raises NotReadyError when there is no engine to take them.
+        Raises NotReadyError when there is no engine to take them, RequestError when they cannot be sent.
         """
 
     def abort(self, request_ids: Iterable[str]) -> None:
@@ -140,29 +139,33 @@ class ProcessClient:
             raise self._not_ready()
 
     def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:
+        try:
+            frame = encode_frame(requests)  # here, where the fault of one caller is that caller's alone
+        except ValueError as error:
+            raise RequestError(f"the request cannot be sent to the engine: {error}") from error
         with self._changed:
             if self._status.stage not in (EngineStage.LOADING, EngineStage.READY):
                 raise self._not_ready()
             self._router.expect(requests, sink)
-            self._outbox.put(requests)
+            self._outbox.put(frame)
 
     def abort(self, request_ids: Iterable[str]) -> None:
         with self._changed:
             if aborts := self._router.forget(request_ids):
-                self._outbox.put(aborts)
+                self._outbox.put(encode_frame(aborts))
 
     def query_stats(self, sink: StatsSink) -> None:
         with self._changed:
             if self._status.stage is not EngineStage.READY:
                 raise self._not_ready()
-            self._outbox.put([self._router.expect_stats(sink)])
+            self._outbox.put(encode_frame([self._router.expect_stats(sink)]))
 
     def close(self) -> None:
         with self._changed:
             if self._is_closed:
                 return
             self._set_status(EngineStage.CLOSED, "the server is shutting down")
-            self._outbox.put([Shutdown()])
+            self._outbox.put(encode_frame([Shutdown()]))
             process, thread = self._process, self._thread
             grace_s = 0.0 if self._ready is None else 1.0  # while it loads, it listens to nobody
             lost = self._router.forget_all()
@@ -209,7 +212,7 @@ class ProcessClient:
             outbox = self._outbox
         if self._is_closed:
             process.end(grace_s=0.0)
-        start = Start(config=self._config)
+        start = encode_frame([Start(config=self._config)])
         writer = threading.Thread(
             target=_write, args=(process, start, outbox), name="engine-writer", daemon=True
         )
@@ -276,11 +279,11 @@ def _fail(lost: Mapping[str, Sink], reason: str) -> None:
         sink(Failed(request_id=request_id, error=reason))
 
 
-def _write(process: EngineProcess, start: Start, outbox: Outbox) -> None:
-    messages: Sequence[ToEngine] | None = [start]
-    while messages is not None:
+def _write(process: EngineProcess, start: bytes, outbox: Outbox) -> None:
+    frame: bytes | None = start
+    while frame is not None:
         try:
-            process.channel.send(messages)
+            process.channel.send_frame(frame)
         except ChannelClosedError:
             return  # the reader sees it too, and tells everyone who waits
-        messages = outbox.get()
+        frame = outbox.get()

@@ -44,7 +44,10 @@ CATALOG = (
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             num_bytes=98_362_432,
         ),
-        default_params={"temperature": 0.2, "top_p": 0.5},  # docs/decisions/defaults.md says how these were found
+        default_params={
+            "temperature": 0.2,
+            "top_p": 0.5,
+        },  # docs/decisions/defaults.md says how these were found
     ),
 )
 

@@ -12,7 +12,7 @@ def test_every_error_class_has_a_row() -> None:
     classes = [
         value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, LegatoError)
     ]
-    needs_wait = (errors.OverloadedError, errors.NotReadyError)
+    needs_wait = (errors.OverloadedError, errors.NotReadyError, errors.ClosedError)
 
     statuses = {
         each.__name__: describe(
@@ -30,6 +30,7 @@ def test_every_error_class_has_a_row() -> None:
         "UnknownModelError": 404,
         "OverloadedError": 429,
         "NotReadyError": 503,
+        "ClosedError": 503,
         "EngineDiedError": 503,
     }
 

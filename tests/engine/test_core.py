@@ -121,7 +121,7 @@ def test_full_queue_refuses_the_next_one_and_counts_the_waiting_alone() -> None:
         ({"prompt_len": 60}, "context_length_exceeded", "prompt"),
         ({"first_id": 100}, "invalid_token_id", "prompt"),
         ({"stop_token_ids": (100,)}, "invalid_token_id", "stop_token_ids"),
-        ({"prompt_len": 0}, "invalid_request", "prompt"),
+        ({"prompt_len": 0}, "invalid_value", "prompt"),
     ],
 )
 def test_request_that_cannot_be_served_is_refused_and_leaves_nothing(

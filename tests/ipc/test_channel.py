@@ -1,5 +1,7 @@
 """Frames over a socket pair: whole, together, bounded."""
 
+import os
+import resource
 import socket
 import struct
 import threading
@@ -82,3 +84,16 @@ def test_junk_closes_the_channel(junk: bytes) -> None:
         with pytest.raises(ChannelClosedError, match="protocol"):
             channel.receive()
     channel.close()
+
+
+def test_descriptor_above_1023_is_read() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1501), hard))
+    ours, theirs = socket.socketpair()
+    high = os.dup2(theirs.fileno(), 1500)
+    theirs.close()
+    engine = engine_end(socket.socket(fileno=high))
+    client_end(ours).send([Abort(request_id="a")])
+    assert engine.receive(timeout_s=5) == [Abort(request_id="a")]
+    engine.close()
+    ours.close()

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 import pytest
 
 from legato.core.config import EngineConfig
-from legato.core.errors import NotReadyError
+from legato.core.errors import NotReadyError, RequestError
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.ipc.client import EngineStage, ProcessClient
 from legato.ipc.messages import Accepted, AddRequest, EngineStats, Failed, Rejected, TokenOutput
@@ -101,6 +101,15 @@ def test_request_that_can_never_be_served_is_rejected(
     assert isinstance(reply, Rejected)
     assert reply.code == code
     assert reply.param == "prompt"
+
+
+def test_request_that_cannot_be_sent_is_its_callers_fault_alone(client: ProcessClient) -> None:
+    broken = AddRequest(request_id="x", token_ids=[1], params=SamplingParams(), seed=0, cache_salt="\ud800")
+    with pytest.raises(RequestError, match="cannot be sent"):
+        client.submit([broken], lambda _: None)
+    replies: Replies = SimpleQueue()
+    client.submit([request("fine")], replies.put)
+    assert len(tokens_of(replies)) == 5
 
 
 def test_statistics_hold_the_ledger_of_each_request(client: ProcessClient) -> None:

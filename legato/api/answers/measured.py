@@ -35,7 +35,7 @@ async def open_stream(
     except LegatoError as error:
         if isinstance(error, RequestError) and error.param == "prompt":
             error.param = prompt_field
-        metrics.rejected(model, describe(error, request.state.request_id).code or "invalid_request")
+        metrics.rejected(model, str(describe(error, request.state.request_id).code))
         raise
     received_at: float = request.state.received_at
     return MeasuredStream(stream, [metrics.accepted(model, received_at=received_at) for _ in prompts])

@@ -1,0 +1,24 @@
+"""A short name for a model's weights: files that differ have different ones, copies have the same."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+_SAMPLES, _SAMPLE_BYTES = (
+    64,
+    4096,
+)  # read from each file, evenly spread: all of it would take longer than the start
+
+
+@cache
+def weights_fingerprint(path: Path) -> str:
+    """Digest of sizes and samples of the files that hold the weights of a directory or .gguf file."""
+    digest = hashlib.blake2b(digest_size=8)
+    for file in [path] if path.is_file() else sorted(path.glob("*.safetensors")):
+        size = file.stat().st_size
+        digest.update(size.to_bytes(8, "little"))
+        with file.open("rb") as stream:
+            for index in range(_SAMPLES):
+                stream.seek(index * size // _SAMPLES)
+                digest.update(stream.read(_SAMPLE_BYTES))
+    return digest.hexdigest()

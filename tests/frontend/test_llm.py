@@ -1,0 +1,165 @@
+"""The blocking face: prompts of every shape, settings that do not fit, an engine process of its own."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import legato
+from legato.core.config import EngineConfig
+from legato.core.errors import ConfigError, EngineDiedError, ModelError, RequestError
+from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.engine.assembly import load_engine
+from legato.engine.inproc import InprocClient
+from legato.frontend.async_llm import AsyncLLM
+from legato.frontend.generator import Usage
+from legato.frontend.llm import LLM
+from legato.ipc.client import ProcessClient
+from legato.ipc.supervisor import EngineProcess, start_engine
+from legato.tokenization.tokenizer import load_tokenizer
+from tests.frontend.answers import gather
+
+GREEDY = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_model: Path) -> Iterator[LLM]:
+    """Over an engine in a thread."""
+    engine = load_engine(EngineConfig(model=str(tiny_model), num_pages=128), lambda *_: None)
+    with LLM(tiny_model, client=InprocClient(engine)) as opened:
+        yield opened
+
+
+def test_package_offers_it() -> None:
+    assert legato.LLM is LLM
+    assert legato.SamplingParams is SamplingParams
+    with pytest.raises(AttributeError, match="no attribute 'LLMs'"):
+        legato.LLMs  # noqa: B018
+
+
+def test_prompt_is_a_text_or_ids_or_a_list_of_either(llm: LLM) -> None:
+    text, ids = llm.generate("abc", GREEDY), llm.generate([97, 98, 99], GREEDY)
+    assert text == ids
+    assert llm.generate((97, 98, 99), GREEDY) == ids
+    assert llm.generate(["abc"], GREEDY) == text
+    assert llm.generate([[97, 98, 99], "abc", (97, 98, 99)], GREEDY) == text * 3
+    (completion,) = text
+    assert (len(completion.token_ids), completion.finish_reason) == (6, FinishReason.LENGTH)
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (3, 6)
+
+
+def test_no_prompts_give_no_answers(llm: LLM) -> None:
+    assert llm.generate([], GREEDY) == []
+    assert llm.generate((), GREEDY) == []
+
+
+@pytest.mark.parametrize("prompts", ["", [""], [[]], ["good", ""]])
+def test_empty_prompt_is_refused(llm: LLM, prompts: list[str]) -> None:
+    with pytest.raises(RequestError, match="the prompt is empty"):
+        llm.generate(prompts, GREEDY)
+
+
+def test_answers_come_in_the_order_of_the_prompts(llm: LLM) -> None:
+    prompts = [f"prompt {n}" for n in range(70)]
+    together = llm.generate(prompts, GREEDY)
+    assert [each.token_ids for each in together[::10]] == [
+        llm.generate(prompt, GREEDY)[0].token_ids for prompt in prompts[::10]
+    ]
+    assert len({tuple(each.token_ids) for each in together}) > 35
+
+
+def test_without_params_sixteen_tokens_are_made(llm: LLM) -> None:
+    completion = llm.generate("abc")[0]
+    assert completion.usage.completion_tokens <= 16
+    assert completion.finish_reason in (FinishReason.LENGTH, FinishReason.STOP)
+
+
+def test_chat_goes_on_to_the_end_of_the_context(llm: LLM) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    completion = llm.chat(messages)
+    prompt_len = len("<user>hi\n<assistant>")
+    assert completion.usage.prompt_tokens == prompt_len
+    if completion.finish_reason is FinishReason.LENGTH:
+        assert completion.usage.completion_tokens == 512 - prompt_len
+    assert llm.chat(messages, GREEDY) == llm.generate("<user>hi\n<assistant>", GREEDY)[0]
+
+
+def test_it_works_where_an_event_loop_runs_already(llm: LLM) -> None:
+    async def notebook_cell() -> list[legato.Completion]:
+        return llm.generate("abc", GREEDY)
+
+    assert asyncio.run(notebook_cell()) == llm.generate("abc", GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"unknown_setting": 1}, "there is no setting 'unknown_setting'"),
+        ({"max_num_seq": 4}, "did you mean max_num_seqs"),
+        ({"max_num_seqs": "4"}, "expected int"),
+        ({"batching": "magic"}, "choose one of continuous"),
+        ({"trust_remote_code": True}, "--trust-remote-code is refused"),
+    ],
+)
+def test_setting_that_does_not_fit_is_refused(
+    tiny_model: Path, settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LLM(tiny_model, **settings)
+
+
+def test_model_that_is_not_there_is_named() -> None:
+    with pytest.raises(ModelError, match="no-such-model"):
+        LLM("no-such-model")
+
+
+def test_engine_that_cannot_load_the_model_says_why(tiny_model: Path) -> None:
+    with pytest.raises(ModelError, match="--max-model-len 513: the model was made for 1 to 512 tokens"):
+        LLM(tiny_model, max_model_len=513)
+
+
+def test_engine_in_a_process_of_its_own_takes_any_number_of_prompts(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEGATO_BLOCK_SIZE", "8")
+    params = SamplingParams(max_tokens=1, temperature=0, ignore_eos=True)
+    with LLM(str(tiny_model), kv_cache_memory_bytes=2**20) as llm:
+        assert llm.config.block_size == 8
+        completions = llm.generate([[1 + n % 250] for n in range(2200)], params)
+        again = llm.generate([[8] * 20], params)[0]
+        assert again.usage == Usage(prompt_tokens=20, completion_tokens=1)
+        assert llm.generate([[8] * 20], params)[0].usage.cached_tokens == 16
+    assert len(completions) == 2200
+    assert [each.token_ids for each in completions[:250]] == [each.token_ids for each in completions[250:500]]
+
+
+def test_death_of_the_engine_is_an_error_of_the_stream_and_the_next_request_is_served(
+    tiny_model: Path,
+) -> None:
+    started: list[EngineProcess] = []
+
+    def spawn() -> EngineProcess:
+        started.append(start_engine())
+        return started[-1]
+
+    async def main() -> None:
+        stream = await llm.submit(["abc"], SamplingParams(max_tokens=500, temperature=0, ignore_eos=True))
+        deltas = aiter(stream)
+        await anext(deltas)
+        os.kill(started[0].pid, signal.SIGKILL)
+        with pytest.raises(EngineDiedError, match="SIGKILL"):
+            async for _ in deltas:
+                pass
+        (answer,) = await gather(await llm.submit(["abc"], GREEDY))
+        assert len(answer.token_ids) == 6
+
+    client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=spawn)
+    llm = AsyncLLM(client, load_tokenizer(tiny_model), None)
+    try:
+        asyncio.run(main())
+    finally:
+        client.close()
+    assert len(started) == 2
