@@ -1,12 +1,13 @@
 """What every backend offers, and what a compiled program takes and gives."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Protocol
 
 import numpy as np
 
-from legato.core.errors import ConfigError, ModelError
+from legato.backends.stored_weight import StoredWeight
+from legato.core.errors import ModelError
 from legato.program.ops import Attention, Program
 
 
@@ -19,6 +20,7 @@ class KVLayout:
     page_size: int
     num_kv_heads: int
     head_dim: int
+    value_bytes: int = 4
 
     @property
     def shape(self) -> tuple[int, int, int, int, int]:
@@ -31,8 +33,8 @@ class KVLayout:
 
     @property
     def page_bytes(self) -> int:
-        """Bytes that one page takes over all layers, keys and values in float32."""
-        return 2 * 4 * self.num_layers * self.page_size * self.num_kv_heads * self.head_dim
+        """Bytes that one page takes over all layers, keys and values together."""
+        return 2 * self.value_bytes * self.num_layers * self.page_size * self.num_kv_heads * self.head_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,9 @@ class Backend(Protocol):
 
     name: str
 
-    def compile(self, program: Program, weights: Mapping[str, np.ndarray], kv: KVLayout) -> CompiledProgram:
+    def compile(
+        self, program: Program, weights: Mapping[str, StoredWeight | np.ndarray], kv: KVLayout
+    ) -> CompiledProgram:
         """Check, pack the weights, take the memory; ModelError when the three do not fit together."""
         ...
 
@@ -100,19 +104,3 @@ def check_kv_layout(program: Program, kv: KVLayout) -> None:
                     f"attention of layer {op.layer} has {found[0]} K/V heads of {found[1]}, but the K/V store"
                     f" has {kv.num_layers} layers and {kv.num_kv_heads} heads of {kv.head_dim}"
                 )
-
-
-def _reference() -> Backend:
-    from legato.backends.reference import ReferenceBackend
-
-    return ReferenceBackend()
-
-
-BACKENDS: dict[str, Callable[[], Backend]] = {"reference": _reference}
-
-
-def choose_backend(name: str) -> Backend:
-    """The backend of that name; it is imported only now, for each needs libraries of its own."""
-    if name not in BACKENDS:
-        raise ConfigError(f"--backend {name}: there is no such backend; choose one of {', '.join(BACKENDS)}")
-    return BACKENDS[name]()

@@ -11,11 +11,14 @@ sets OPENBLAS_NUM_THREADS=1 before numpy is imported.
 """
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from legato.backends.backend import ForwardInputs, KVLayout, check_kv_layout
+from legato.backends.rotation import rotation_table
+from legato.backends.stored_weight import StoredWeight, as_stored
 from legato.program.check import check_program, check_weights
 from legato.program.ops import (
     Add,
@@ -32,6 +35,10 @@ from legato.program.ops import (
     Split,
     weights_of,
 )
+
+NUM_DECODERS = 2  # threads; decoding is bound by memory, more gain nothing
+
+Weights = Mapping[str, StoredWeight | np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +63,7 @@ class ReferenceBackend:
 
     name = "reference"
 
-    def compile(
-        self, program: Program, weights: Mapping[str, np.ndarray], kv: KVLayout
-    ) -> "ReferenceProgram":
+    def compile(self, program: Program, weights: Weights, kv: KVLayout) -> "ReferenceProgram":
         check_program(program)
         check_weights(program, weights)
         check_kv_layout(program, kv)
@@ -68,14 +73,13 @@ class ReferenceBackend:
 class ReferenceProgram:
     """A program with its weights, its rotation tables and its K/V store."""
 
-    def __init__(self, program: Program, weights: Mapping[str, np.ndarray], kv: KVLayout) -> None:
+    def __init__(self, program: Program, weights: Weights, kv: KVLayout) -> None:
         self.program = program
         self.kv = kv
-        self.weights = {
-            weight.name: np.ascontiguousarray(weights[weight.name], dtype=np.float32)
-            for op in program.ops
-            for weight in weights_of(op)
-        }
+        names = {weight.name for op in program.ops for weight in weights_of(op)}
+        with ThreadPoolExecutor(NUM_DECODERS) as pool:
+            arrays = pool.map(lambda name: as_stored(weights[name]).float32(), names)
+            self.weights = dict(zip(names, arrays, strict=True))
         self.rotations = {
             rope: rotation_table(rope, min(rope.max_position, kv.num_tokens))
             for rope in {op.rope for op in program.ops if isinstance(op, Rope)}
@@ -183,13 +187,6 @@ def rms_norm(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
     mean_square = (x * x).sum(axis=-1, keepdims=True) / np.float32(x.shape[-1])
     normed: np.ndarray = weight * (x / np.sqrt(mean_square + np.float32(eps)))
     return normed
-
-
-def rotation_table(rope: RopeConfig, num_positions: int) -> np.ndarray:
-    """cos and sin of every position's angles, [2, num_positions, head_dim / 2], rounded once from float64."""
-    frequencies = rope.theta ** -(np.arange(0, rope.head_dim, 2, dtype=np.float64) / rope.head_dim)
-    angles = np.arange(num_positions, dtype=np.float64)[:, None] * frequencies
-    return np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
 
 
 def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:

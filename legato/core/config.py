@@ -36,7 +36,23 @@ class EngineConfig:
         None, "a file with a Jinja chat template, instead of the model's own", type=str
     )
     trust_remote_code: bool = flag(False, "refused: legato never runs code that comes with a model")
-    backend: str = flag("reference", "what computes the model", choices=("reference",))
+    backend: str = flag(
+        "auto",
+        "what computes: the C++ kernels (cpu) where they are built, or numpy (reference: slow, obvious)",
+        choices=("auto", "cpu", "reference"),
+    )
+    dtype: str = flag(
+        "auto",
+        "how numbers are kept: auto is bfloat16, but for weights that are quantised in their file",
+        choices=("auto", "bfloat16", "float32"),
+    )
+    threads: int | None = flag(
+        None,
+        "threads that compute; by default the physical cores that the process may use",
+        type=int,
+        least=1,
+        aliases=("-t",),
+    )
     max_model_len: int | None = flag(
         None,
         "context length; by default the model's own",

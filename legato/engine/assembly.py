@@ -2,14 +2,18 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from legato.backends.backend import KVLayout, choose_backend
+import numpy as np
+
+from legato.backends.backend import KVLayout
+from legato.backends.stored_weight import StoredWeight
 from legato.core.config import STATIC_ROUND, CacheConfig, EngineConfig, SchedulerConfig
 from legato.core.errors import ConfigError
 from legato.core.request_limits import RequestLimits
+from legato.engine.compute import choose_compute
 from legato.engine.core import Core, CoreParts
 from legato.executor.executor import Executor, InlineExecutor, ThreadExecutor
 from legato.executor.forward_batch import BatchBuilder
@@ -20,8 +24,9 @@ from legato.modelfiles.model_config import ModelConfig, read_model_config
 from legato.models.registry import build_program
 from legato.scheduler.policy import make_policy
 from legato.scheduler.scheduler import Scheduler
-from legato.weights.loader import Weights, load_weights
+from legato.weights.loader import load_weights
 
+WeightsOfModel = Mapping[str, StoredWeight | np.ndarray]
 Report = Callable[[str, str, float], None]  # stage, detail, seconds
 GIB = 2**30
 CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
@@ -62,17 +67,20 @@ def load_engine(config: EngineConfig, report: Report) -> Engine:
     return assemble(config, model, weights, stages)
 
 
-def assemble(config: EngineConfig, model: ModelConfig, weights: Weights, stages: StageClock) -> Engine:
+def assemble(config: EngineConfig, model: ModelConfig, weights: WeightsOfModel, stages: StageClock) -> Engine:
     """Build a core around a model whose weights are in memory."""
     max_model_len = resolve_max_model_len(config, model)
     scheduling = resolve_scheduling(config, max_model_len)
-    cache = resolve_cache(config, model, max_model_len)
-    layout = kv_layout(model, cache.num_pages, cache.page_size)
-    program = choose_backend(config.backend).compile(build_program(model), weights, layout)
+    compute = choose_compute(config, scheduling)
+    cache = resolve_cache(config, model, compute.kv_value_bytes)
+    layout = kv_layout(model, cache.num_pages, cache.page_size, compute.kv_value_bytes)
+    program = compute.backend.compile(build_program(model), weights, layout)
     pool_len = cache.num_pages * cache.page_size
-    stages.done("pool", f"{cache.num_pages} pages of {cache.page_size}, {pool_len} tokens")
+    stages.done(
+        "pool", f"{cache.num_pages} pages of {cache.page_size}, {pool_len} tokens, {compute.numeric_mode}"
+    )
     builder = BatchBuilder(scheduling.max_num_seqs, -(-max_model_len // cache.page_size))
-    runner = ModelRunner(program, scheduling.max_num_seqs, max_model_len)
+    runner = ModelRunner(program, compute.sampler, scheduling.max_num_seqs, max_model_len)
     runner.warm()
     stages.done("warm", "one token computed")
     executor: Executor = (ThreadExecutor if config.overlap else InlineExecutor)(builder, runner)
@@ -90,7 +98,7 @@ def assemble(config: EngineConfig, model: ModelConfig, weights: Weights, stages:
             lookahead=1 if config.overlap else 0,
         )
     )
-    return Engine(core, max_model_len, cache, numeric_mode=f"{config.backend}-float32")
+    return Engine(core, max_model_len, cache, numeric_mode=compute.numeric_mode)
 
 
 def resolve_max_model_len(config: EngineConfig, model: ModelConfig) -> int:
@@ -112,9 +120,9 @@ def resolve_scheduling(config: EngineConfig, max_model_len: int) -> SchedulerCon
     )
 
 
-def resolve_cache(config: EngineConfig, model: ModelConfig, max_model_len: int) -> CacheConfig:
+def resolve_cache(config: EngineConfig, model: ModelConfig, kv_value_bytes: int) -> CacheConfig:
     """Size the K/V pool: as told, else the smaller of 1 GiB and a quarter of the usable memory."""
-    page_bytes = kv_layout(model, 1, config.block_size).page_bytes
+    page_bytes = kv_layout(model, 1, config.block_size, kv_value_bytes).page_bytes
     usable_bytes = usable_memory_bytes()
     pool_bytes = config.kv_cache_memory_bytes or min(GIB, usable_bytes // 4)
     num_pages = config.num_pages or pool_bytes // page_bytes
@@ -133,13 +141,14 @@ def resolve_cache(config: EngineConfig, model: ModelConfig, max_model_len: int) 
     )
 
 
-def kv_layout(model: ModelConfig, num_pages: int, page_size: int) -> KVLayout:
+def kv_layout(model: ModelConfig, num_pages: int, page_size: int, value_bytes: int) -> KVLayout:
     return KVLayout(
         num_layers=model.num_layers,
         num_pages=num_pages,
         page_size=page_size,
         num_kv_heads=model.num_kv_heads,
         head_dim=model.head_dim,
+        value_bytes=value_bytes,
     )
 
 

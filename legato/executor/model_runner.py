@@ -3,10 +3,14 @@
 import numpy as np
 
 from legato.backends.backend import CompiledProgram, ForwardInputs
-from legato.core.errors import NonFiniteLogitsError
 from legato.core.plan import RowStart, StepOutput
 from legato.executor.forward_batch import ForwardBatch, Sample
-from legato.sampling.sampler import sample
+from legato.sampling.row_sampler import Sampler, SampleRow
+
+NOT_FINITE = (
+    "the model gave logits that are not finite numbers, so no token can be chosen;"
+    " its weights may be damaged, or overflow in the number format that it is computed in"
+)
 
 
 class ModelRunner:
@@ -16,8 +20,9 @@ class ModelRunner:
     step may be planned, and queued here, before the value of its first token is known to anyone.
     """
 
-    def __init__(self, program: CompiledProgram, num_rows: int, max_model_len: int) -> None:
+    def __init__(self, program: CompiledProgram, sampler: Sampler, num_rows: int, max_model_len: int) -> None:
         self._program = program
+        self._sampler = sampler
         self._token_pool = np.zeros((num_rows, max_model_len), dtype=np.int32)
         self._rows: list[RowStart | None] = [None] * num_rows
 
@@ -35,13 +40,14 @@ class ModelRunner:
                 sample_rows=batch.sample_rows,
             )
         )
+        chosen = self._sampler.sample(logits, [self._sample_row(place) for place in batch.samples])
         token_ids: dict[str, int] = {}
         errors: dict[str, str] = {}
-        for place, row_logits in zip(batch.samples, logits, strict=True):
-            try:
-                token_ids[place.request_id] = self._sample(place, row_logits)
-            except NonFiniteLogitsError as error:
-                errors[place.request_id] = str(error)
+        for place, token_id in zip(batch.samples, chosen, strict=True):
+            if token_id is None:
+                errors[place.request_id] = NOT_FINITE
+            else:
+                token_ids[place.request_id] = self._token_pool[place.row, place.position] = token_id
         return StepOutput(batch.step, token_ids, errors)
 
     def warm(self) -> None:
@@ -58,12 +64,11 @@ class ModelRunner:
             )
         )
 
-    def _sample(self, place: Sample, logits: np.ndarray) -> int:
+    def _sample_row(self, place: Sample) -> SampleRow:
         start = self._rows[place.row]
         assert start is not None
         known = self._token_pool[place.row, : place.position]
-        token_id = sample(
-            logits,
+        return SampleRow(
             params=start.params,
             seed=start.seed,
             position=place.position,
@@ -71,5 +76,3 @@ class ModelRunner:
             output_ids=known[start.prompt_len :],
             ending_ids=start.ending_ids,
         )
-        self._token_pool[place.row, place.position] = token_id
-        return token_id

@@ -38,10 +38,7 @@ def sample(
     Raises NonFiniteLogitsError when the model gave NaN or infinity.
     """
     if not np.isfinite(logits).all():
-        raise NonFiniteLogitsError(
-            "the model gave logits that are not finite numbers, so no token can be chosen;"
-            " its weights may be damaged, or overflow in the number format that it is computed in"
-        )
+        raise NonFiniteLogitsError("logits that are not finite numbers choose no token")
     logits = adjust_logits(logits, params, prompt_ids, output_ids, ending_ids)
     if params.is_greedy:
         return int(logits.argmax())

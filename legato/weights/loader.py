@@ -1,31 +1,30 @@
-"""A model's files to float32 arrays under canonical names."""
+"""A model's files to weights under canonical names."""
 
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-
+from legato.backends.stored_weight import StoredWeight
 from legato.core.errors import ModelError
 from legato.modelfiles.model_config import ModelConfig
 from legato.weights.gguf_tensors import GgufFile, split_half_rows
 from legato.weights.names import GGUF_NAMES, HARMLESS_SUFFIXES, HF_NAMES, layer_names
 from legato.weights.safetensors_file import open_safetensors
 
-Weights = dict[str, np.ndarray]
+Weights = dict[str, StoredWeight]
 
-NUM_THREADS = 2  # decoding is bound by memory: more threads gain nothing
+NUM_THREADS = 2  # reading is bound by memory: more threads gain nothing
 
 logger = logging.getLogger(__name__)
 
 
 def load_weights(path: Path, config: ModelConfig) -> Weights:
-    """Read every weight of a directory in Hugging Face layout or of a .gguf file.
+    """Read every weight of a directory in Hugging Face layout or of a .gguf file, as it is stored.
 
-    Names are the keys of names.HF_NAMES. All arrays are float32 and C-contiguous; linear weights are
-    [out_features, in_features], the rows of q_proj and k_proj in Hugging Face's order. `lm_head` is
-    absent when the embeddings are tied, whether the file holds it or not.
+    Names are the keys of names.HF_NAMES. Linear weights are [out_features, in_features], the rows of
+    q_proj and k_proj in Hugging Face's order. `lm_head` is absent when the embeddings
+    are tied, whether the file holds it or not.
     Raises ModelError for a tensor that is missing, misshapen or of an unreadable type.
     """
     if path.is_dir():
@@ -38,7 +37,7 @@ def load_weights(path: Path, config: ModelConfig) -> Weights:
         "k_proj": split_half_rows(config.num_kv_heads, config.head_dim),
     }
 
-    def read_gguf(canonical: str, name: str) -> np.ndarray:
+    def read_gguf(canonical: str, name: str) -> StoredWeight:
         return gguf.read(name, row_orders.get(canonical.rpartition(".")[2]))
 
     return _load(path, config, GGUF_NAMES, {name: t.shape for name, t in gguf.tensors.items()}, read_gguf)
@@ -49,7 +48,7 @@ def _load(
     config: ModelConfig,
     format_names: dict[str, str],
     stored: Mapping[str, tuple[int, ...]],
-    read: Callable[[str, str], np.ndarray],
+    read: Callable[[str, str], StoredWeight],
 ) -> Weights:
     names = layer_names(format_names, config.num_layers)
     lm_head = names["lm_head"]

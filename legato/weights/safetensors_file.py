@@ -10,10 +10,12 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from legato.backends.stored_weight import StoredWeight, WeightFormat
 from legato.core.errors import ModelError
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
-_DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<u2"), "BF16": np.dtype("<u2")}
+_FORMATS: dict[str, WeightFormat] = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +45,15 @@ class SafetensorsFile:
         except (ValueError, RecursionError) as error:  # mmap refuses an empty file with ValueError
             raise ModelError(f"{path} is not a usable .safetensors file: {error}") from error
 
-    def read(self, name: str) -> np.ndarray:
-        """A float32 copy of a tensor. Raises ModelError when its dtype is none of F32, F16, BF16."""
+    def read(self, name: str) -> StoredWeight:
+        """A copy of a tensor. Raises ModelError when its dtype is none of F32, F16, BF16."""
         tensor = self.tensors[name]
         dtype = _DTYPES.get(tensor.dtype)
         if dtype is None:
             raise ModelError(f"{self.path}: tensor {name!r} is {tensor.dtype}; F32, F16 and BF16 are read")
         count = tensor.num_bytes // dtype.itemsize
         values = np.frombuffer(self._data, dtype, count, tensor.offset).reshape(tensor.shape)
-        return widen_bfloat16(values) if tensor.dtype == "BF16" else values.astype(np.float32)
-
-
-def widen_bfloat16(bits: np.ndarray) -> np.ndarray:
-    """uint16 bits of bfloat16 to float32: they are the upper half of it."""
-    wide: np.ndarray = bits.astype(np.uint32)
-    wide <<= 16
-    return wide.view(np.float32)
+        return StoredWeight(_FORMATS[tensor.dtype], tensor.shape, values.copy())
 
 
 def open_safetensors(folder: Path) -> dict[str, SafetensorsFile]:

@@ -1,0 +1,12 @@
+"""The angles of rotary position embeddings, the same for every backend."""
+
+import numpy as np
+
+from legato.program.ops import RopeConfig
+
+
+def rotation_table(rope: RopeConfig, num_positions: int) -> np.ndarray:
+    """cos and sin of every position's angles, [2, num_positions, head_dim / 2], rounded once from float64."""
+    frequencies = rope.theta ** -(np.arange(0, rope.head_dim, 2, dtype=np.float64) / rope.head_dim)
+    angles = np.arange(num_positions, dtype=np.float64)[:, None] * frequencies
+    return np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)

@@ -1,0 +1,96 @@
+"""A weight as its file holds it: quantised blocks stay quantised until a backend packs or decodes them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+GROUP_LEN = 32  # inputs that share a scale
+CHUNK_GROUPS = 2048  # 256 KiB of float32: a chunk passes all its operations inside the L2 cache
+
+WeightFormat = Literal["f32", "f16", "bf16", "q4", "q8"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWeight:
+    """One array of a model; a matrix is [outputs, inputs].
+
+    f32   values float32
+    f16   values uint16, IEEE half bits
+    bf16  values uint16, bfloat16 bits
+    q4    value = q * scale + minimum. values uint8 [outputs, inputs / 2]: byte j of a group of 32 inputs holds
+          q[j] in its low half and q[j + 16] in its high one; scales and minimums float32 [outputs, inputs / 32]
+    q8    value = q * scale. values int8 [outputs, inputs], scales float32 [outputs, inputs / 32]
+    """
+
+    format: WeightFormat
+    shape: tuple[int, ...]
+    values: np.ndarray
+    scales: np.ndarray | None = None
+    minimums: np.ndarray | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in (self.values, self.scales, self.minimums) if array is not None)
+
+    def float32(self) -> np.ndarray:
+        """The values, decoded: a product of two float32 is rounded before a minimum is added."""
+        match self.format:
+            case "f32":
+                return self.values
+            case "f16":
+                return self.values.view(np.float16).astype(np.float32)
+            case "bf16":
+                return (self.values.astype(np.uint32) << 16).view(np.float32)
+        assert self.scales is not None
+        num_groups = self.scales.size
+        out = np.empty((num_groups, GROUP_LEN), np.float32)
+        for start in range(0, num_groups, CHUNK_GROUPS):
+            self._decode_groups(slice(start, start + CHUNK_GROUPS), out[start : start + CHUNK_GROUPS])
+        return out.reshape(self.shape)
+
+    def _decode_groups(self, chosen: slice, out: np.ndarray) -> None:
+        """Decode some groups, counted over the whole array, into out [num_chosen, 32]."""
+        assert self.scales is not None
+        packed = self.values.reshape(self.scales.size, -1)[chosen]
+        if self.format == "q8":
+            out[:] = packed
+        else:
+            out[:, : GROUP_LEN // 2] = packed & 15
+            out[:, GROUP_LEN // 2 :] = packed >> 4
+        out *= self.scales.reshape(-1, 1)[chosen]
+        if self.minimums is not None:
+            out += self.minimums.reshape(-1, 1)[chosen]
+
+
+def as_stored(weight: StoredWeight | np.ndarray) -> StoredWeight:
+    """An array as it is, or as float32."""
+    if isinstance(weight, StoredWeight):
+        return weight
+    return StoredWeight("f32", weight.shape, np.ascontiguousarray(weight, dtype=np.float32))
+
+
+def stack(weights: list[StoredWeight]) -> StoredWeight:
+    """Matrices of one format and the same inputs, one below the other."""
+    first = weights[0]
+    if len(weights) == 1:
+        return first
+
+    def joined(arrays: list[np.ndarray | None]) -> np.ndarray | None:
+        return None if arrays[0] is None else np.concatenate([each for each in arrays if each is not None])
+
+    values = np.concatenate([each.values for each in weights])
+    return StoredWeight(
+        first.format,
+        (sum(each.shape[0] for each in weights), first.shape[1]),
+        values,
+        joined([each.scales for each in weights]),
+        joined([each.minimums for each in weights]),
+    )
+
+
+def to_bfloat16(values: np.ndarray) -> np.ndarray:
+    """float32 to the bits of the nearest bfloat16, ties to even; uint16 of the same shape."""
+    bits = values.view(np.uint32)
+    rounded = bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)
+    return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded >> 16).astype(np.uint16)

@@ -1,0 +1,60 @@
+"""What computes: the backend that was asked for or that this machine has, with its sampler."""
+
+import logging
+from dataclasses import dataclass
+
+from legato.backends.backend import Backend
+from legato.backends.cpu import CpuBackend, CpuOptions
+from legato.backends.reference import ReferenceBackend
+from legato.core.config import EngineConfig, SchedulerConfig
+from legato.core.errors import ConfigError
+from legato.kernels.library import NoKernels, open_device
+from legato.sampling.row_sampler import NativeSampler, ReferenceSampler, Sampler
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """A backend, who samples from its logits, and how it keeps numbers.
+
+    kv_value_bytes  of one number in the K/V store
+    numeric_mode    requests have equal bits on machines of one mode
+    """
+
+    backend: Backend
+    sampler: Sampler
+    kv_value_bytes: int
+    numeric_mode: str
+
+
+def choose_compute(config: EngineConfig, scheduling: SchedulerConfig) -> Compute:
+    """The cpu backend where its kernels can be loaded, else the reference, with a warning that says why.
+
+    Raises ConfigError when --backend cpu was asked for and cannot be had.
+    """
+    if config.backend == "reference":
+        return _reference()
+    device = open_device(config.threads)
+    if isinstance(device, NoKernels):
+        if config.backend == "cpu":
+            raise ConfigError(f"--backend cpu: {device.reason}")
+        logger.warning("%s. Until then the reference backend serves, many times slower", device.reason)
+        return _reference()
+    is_exact = config.dtype == "float32"
+    options = CpuOptions(
+        float_weights="f32" if is_exact else "bf16",
+        kv_is_bf16=not is_exact,
+        max_tokens=scheduling.max_step_tokens,
+        max_samples=scheduling.max_num_seqs,
+    )
+    return Compute(
+        backend=CpuBackend(device, options),
+        sampler=NativeSampler(device),
+        kv_value_bytes=4 if is_exact else 2,
+        numeric_mode=f"cpu-{device.isa}-{'float32' if is_exact else 'bfloat16'}",
+    )
+
+
+def _reference() -> Compute:
+    return Compute(ReferenceBackend(), ReferenceSampler(), kv_value_bytes=4, numeric_mode="reference-float32")

@@ -1,0 +1,80 @@
+"""Samplers choose the tokens of a step's rows: in numpy, or all rows in one native call."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from legato.core.errors import NonFiniteLogitsError
+from legato.core.sampling_params import SamplingParams
+from legato.kernels.sampling import row_sampling, sample_rows
+from legato.sampling.random_numbers import uniform
+from legato.sampling.sampler import sample
+
+if TYPE_CHECKING:
+    from legato.kernels._native import Device
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRow:
+    """What chooses one row's token: the arguments of `sampling.sampler.sample` but for the logits."""
+
+    params: SamplingParams
+    seed: int
+    position: int
+    prompt_ids: np.ndarray
+    output_ids: np.ndarray
+    ending_ids: frozenset[int]
+
+
+class Sampler(Protocol):
+    """Chooses tokens; a row's token depends on that row alone."""
+
+    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[int | None]:
+        """A token for each row of logits [num_rows, vocab_size], which may be overwritten.
+
+        None for a row whose logits are not all finite.
+        """
+        ...
+
+
+class ReferenceSampler:
+    """A row after the other, in numpy."""
+
+    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[int | None]:
+        return [_sample(row_logits, row) for row_logits, row in zip(logits, rows, strict=True)]
+
+
+class NativeSampler:
+    """All rows in one call of the kernels."""
+
+    def __init__(self, device: "Device") -> None:
+        self._device = device
+
+    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[int | None]:
+        settings = [
+            row_sampling(
+                row.params, uniform(row.seed, row.position), row.prompt_ids, row.output_ids, row.ending_ids
+            )
+            for row in rows
+        ]
+        return [
+            None if token_id < 0 else token_id
+            for token_id in sample_rows(self._device, logits, settings).tolist()
+        ]
+
+
+def _sample(logits: np.ndarray, row: SampleRow) -> int | None:
+    try:
+        return sample(
+            logits,
+            params=row.params,
+            seed=row.seed,
+            position=row.position,
+            prompt_ids=row.prompt_ids,
+            output_ids=row.output_ids,
+            ending_ids=row.ending_ids,
+        )
+    except NonFiniteLogitsError:
+        return None
