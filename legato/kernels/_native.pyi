@@ -1,7 +1,7 @@
 """What the compiled extension offers; `legato.kernels.library.open_device` opens it or says why it is absent.
 
-Arrays are numpy arrays, C-contiguous, of exactly the dtype said: a TypeError otherwise. A ValueError names the
-shape or index that does not fit. Calls that compute let go of the interpreter lock.
+Arrays are numpy arrays, C-contiguous, of exactly the dtype said: a TypeError otherwise. A ValueError names
+the shape or index that does not fit. Calls that compute let go of the interpreter lock.
 """
 
 from typing import Literal, final

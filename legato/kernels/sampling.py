@@ -1,7 +1,7 @@
 """One native call that samples every row of a step, with the meanings and the order of `sampling.sampler`."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,8 +28,8 @@ class RowSampling:
     params: SamplingParams
     number: float
     added: Mapping[int, float]
-    seen_ids: NDArray[np.int32] = NO_IDS
-    seen_counts: NDArray[np.int32] = NO_IDS
+    seen_ids: NDArray[np.int32] = field(default_factory=lambda: NO_IDS)
+    seen_counts: NDArray[np.int32] = field(default_factory=lambda: NO_IDS)
 
 
 def row_sampling(

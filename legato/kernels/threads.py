@@ -13,7 +13,7 @@ def num_usable_cores() -> int:
     Two hardware threads of one core share its vector units: a second one there gains nothing.
     """
     cores = {_core_of(cpu) for cpu in _allowed_cpus()}
-    return max(1, int(min(len(cores), _cgroup_cpus(_own_cgroup()))))
+    return max(1, int(min(len(cores), granted_cpus(_own_cgroup()))))
 
 
 def _allowed_cpus() -> set[int]:
@@ -40,7 +40,7 @@ def _own_cgroup() -> Path:
     return CGROUPS / own
 
 
-def _cgroup_cpus(group: Path, root: Path = CGROUPS) -> float:
+def granted_cpus(group: Path, root: Path = CGROUPS) -> float:
     """Processors' worth of time that the group and those above it grant; inf without a limit."""
     groups = [group, *(parent for parent in group.parents if parent.is_relative_to(root))]
     return min(_quota(directory) for directory in {*groups, root})

@@ -46,10 +46,11 @@ static int32_t argmax(const float* logits, int64_t vocab) {
 
 // Probabilities in units of the largest one, in the logits' place.
 static void logits_to_weights(float* logits, int64_t vocab, float largest, float temperature) {
+    const F32 scale = set1(1.0f / temperature);
     for (int64_t i = 0; i < vocab; i += kLanes) {
         const int64_t left = vocab - i;
         const F32 x = sub(load_up_to(logits + i, left), set1(largest));
-        store_up_to(logits + i, exp(div(x, set1(temperature))), left);
+        store_up_to(logits + i, exp(mul(x, scale)), left);
     }
 }
 
@@ -79,21 +80,23 @@ static double measure(const float* weights, int64_t count, float floor) {
     return reduce_add(sum);
 }
 
-// The weights of at least `floor`, one after the other; returns their number.
-static int64_t gather(const float* weights, int64_t count, float floor, float* out) {
+// The weights whose bits are in [floor, ceiling), one after the other; returns their number. `out` may be `weights`.
+static int64_t gather(const float* weights, int64_t count, int32_t floor, int32_t ceiling, float* out) {
     int64_t gathered = 0;
     for (int64_t begin = 0; begin < count; begin += kLanes) {
         const int64_t end = smaller(begin + kLanes, count);
-        if (!any(at_least(load_up_to(weights + begin, end - begin), set1(floor)))) continue;  // as nearly always
+        const F32 v = load_up_to(weights + begin, end - begin);
+        if (!any(at_least(v, set1(float_of(floor))))) continue;  // as nearly always: natural logits are far apart
         for (int64_t i = begin; i < end; ++i) {
+            const int32_t bits = bits_of(weights[i]);
             out[gathered] = weights[i];
-            gathered += weights[i] >= floor;
+            gathered += (bits >= floor) & (bits < ceiling);
         }
     }
     return gathered;
 }
 
-// Drops the weights equal to `weight` but for the first ones, as many as it takes to reach `num_needed`.
+// Of the weights equal to `weight` drops all but the first ones, as many as it takes to reach `num_needed`.
 static void drop_later_equals(float* weights, int64_t count, float weight, double num_needed) {
     for (int64_t i = 0; i < count; ++i) {
         if (weights[i] != weight) continue;
@@ -102,28 +105,48 @@ static void drop_later_equals(float* weights, int64_t count, float weight, doubl
     }
 }
 
+// A weight from which on they reach the goal, so far from the largest that for natural logits the first will do: the
+// nucleus of a language model is some hundred tokens. 0 if all of them together do not reach it.
+template <bool kIsMass>
+static float reaching_floor(const float* weights, int64_t count, double goal) {
+    constexpr float kFloors[] = {0x1p-12f, 0x1p-24f, 0x1p-48f, __FLT_MIN__};
+    for (const float floor : kFloors) {
+        if (measure<kIsMass>(weights, count, floor) >= goal) return floor;
+    }
+    return 0.0f;
+}
+
 // Keeps the heaviest weights, none of which is above 1, until they reach `goal`; of equal ones the first.
 // Scratch holds `count` floats.
 template <bool kIsMass>
 static void keep_heaviest(float* weights, int64_t count, double goal, float* scratch) {
-    float floor = 0.25f;
-    while (measure<kIsMass>(weights, count, floor) < goal) {
-        floor *= floor;
-        if (floor == 0.0f) return;  // all of them together do not reach it
-    }
-    const int64_t num_candidates = gather(weights, count, floor, scratch);
+    const float floor = reaching_floor<kIsMass>(weights, count, goal);
+    if (floor == 0.0f) return;
 
-    // Candidates of at least `edge` reach the goal, those of at least `above` do not. Both are the bits of a float.
+    // The bits of two floats: weights of at least `edge` reach the goal, those of at least `above` do not.
     int32_t edge = bits_of(floor), above = bits_of(1.0f) + 1;
-    while (above - edge > 1) {
+    int64_t num_candidates = gather(weights, count, edge, above, scratch);
+    double heavier = 0;  // what candidates of at least `above` come to
+    for (int step = 1; above - edge > 1; ++step) {
         const int32_t middle = edge + (above - edge) / 2;
-        const bool reaches = measure<kIsMass>(scratch, num_candidates, float_of(middle)) >= goal;
-        (reaches ? edge : above) = middle;
+        const double measured = measure<kIsMass>(scratch, num_candidates, float_of(middle));
+        if (measured >= goal) {
+            edge = middle;
+        } else {
+            above = middle;
+            heavier = measured;
+        }
+        if (step % 8 == 0) {
+            num_candidates = gather(scratch, num_candidates, edge, above, scratch);
+            goal -= heavier;
+            heavier = 0;
+        }
     }
     const float lightest = float_of(edge);
     drop_below(weights, count, lightest);
-    const double missing = goal - measure<kIsMass>(scratch, num_candidates, float_of(above));
-    drop_later_equals(weights, count, lightest, kIsMass ? missing / lightest : missing);
+    num_candidates = gather(scratch, num_candidates, edge, above, scratch);
+    const double num_needed = (goal - heavier) / (kIsMass ? lightest : 1.0f);
+    if (num_needed <= num_candidates - 1) drop_later_equals(weights, count, lightest, num_needed);
 }
 
 // Id of the token at `number`, in (0, 1), of the cumulated weights; one of weight 0 is never drawn.

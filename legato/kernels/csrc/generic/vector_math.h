@@ -28,22 +28,21 @@ static inline float first_lane(F32 v) {
 // e^x to about one unit in the last place; 0 below e^-87.3, where numbers stop being normal, e^88.37 above; NaN stays.
 static inline F32 exp(F32 x) {
     const F32 lowest = set1(-87.3f), highest = set1(88.37f);
-    const F32 clamped = select(less(highest, x), highest, select(less(x, lowest), lowest, x));
+    const F32 clamped = max(lowest, min(highest, x));
 
-    // x = n ln 2 + r. Adding 1.5 * 2^23 leaves n, rounded, in the low bits of the sum.
-    const F32 shifter = set1(0x1.8p23f);
+    // x = n ln 2 + r. Adding 1.5 * 2^23 rounds to whole numbers, and leaves n + 127 in the low bits of the sum.
+    const F32 shifter = set1(0x1.8p23f + 127.0f);
     const F32 shifted = fma(clamped, set1(0x1.715476p0f), shifter);
     const F32 n = sub(shifted, shifter);
     F32 r = fma(n, set1(-0x1.62e4p-1f), clamped);  // so few bits that n times them is exact
     r = fma(n, set1(-0x1.7f7d1cp-20f), r);         // the rest of ln 2
 
     // e^r = 1 + r + r^2 q(r) for |r| <= ln 2 / 2, q fitted for the least relative error: 3e-9.
-    F32 q = fma(set1(0x1.6a23cep-10f), r, set1(0x1.123a2p-7f));
-    q = fma(q, r, set1(0x1.5558f2p-5f));
-    q = fma(q, r, set1(0x1.555492p-3f));
-    q = fma(q, r, set1(0x1.fffffcp-2f));
-    const F32 e_to_r = add(fma(q, mul(r, r), r), set1(1.0f));
+    const F32 r2 = mul(r, r);
+    const F32 q_low = fma(set1(0x1.555492p-3f), r, set1(0x1.fffffcp-2f));
+    const F32 q_high = fma(set1(0x1.6a23cep-10f), r2, fma(set1(0x1.123a2p-7f), r, set1(0x1.5558f2p-5f)));
+    const F32 e_to_r = add(fma(fma(q_high, r2, q_low), r2, r), set1(1.0f));
 
-    const F32 two_to_n = as_f32(shift_left<23>(add(as_i32(shifted), set1(int32_t{127}))));
+    const F32 two_to_n = as_f32(shift_left<23>(as_i32(shifted)));
     return select(less(x, lowest), zero(), mul(e_to_r, two_to_n));
 }
