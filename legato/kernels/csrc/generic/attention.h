@@ -79,8 +79,15 @@ static void attend_block(const AttentionArgs& args, const Step& step, const Atte
             load_keys(static_cast<const T*>(kv.k) + head * kv.head_dim, offsets, span_len, kv.head_dim, span);
             score(queries, span, args.scale);
             for (int64_t i = 0; i < queries.count; ++i) weigh(queries, i);
-            load_values(static_cast<const T*>(kv.v) + head * kv.head_dim, offsets, span_len, kv.head_dim, span);
-            sum_values(queries, span);
+            const T* v = static_cast<const T*>(kv.v) + head * kv.head_dim;
+            if (queries.count <= kTileQueries) {  // nothing would read them twice
+                sum_values(queries, v, offsets);
+            } else {
+                load_values(v, offsets, span_len, kv.head_dim, span);
+                int64_t rows[kSpan];
+                for (int64_t p = 0; p < span_len; ++p) rows[p] = p * padded_to_lanes(kv.head_dim);
+                sum_values(queries, static_cast<const float*>(span), rows);
+            }
         }
     }
     for (int64_t head = block.first_head; head < block.end_head; ++head) {

@@ -6,7 +6,7 @@
 
 #include "kv_pages.h"
 
-constexpr int kTileQueries = kRegisters >= 32 ? 6 : 3;
+constexpr int kTileQueries = kLanes == 8 || kLanes == 1 ? 3 : 6;  // of 16 registers (AVX2, plain C++) or of 32
 constexpr int kTileVectors = 4;
 
 // Queries on one K/V head and one span: query i is head i % group of row i / group of some rows of one request.
@@ -70,51 +70,48 @@ static void weigh(const Queries& queries, int64_t i) {
 }
 
 // out += weights * values over positions [begin, end), for V vectors from dimension d; corrects `out` at the first.
-template <int N, int V>
-static void value_tile(const Queries& queries, int64_t first, const float* values, int64_t begin, int64_t end,
-                       int64_t d) {
-    const int64_t stride = padded_to_lanes(queries.head_dim);
+// T and offsets: how a span's values lie, as in load_values.
+template <int N, int V, typename T>
+static void value_tile(const Queries& queries, int64_t first, const T* values, const int64_t* offsets, int64_t begin,
+                       int64_t end, int64_t d) {
     const float* weights = queries.weights + first * kSpan;
+    const int64_t left = queries.head_dim - d;
     F32 sums[N][V];
     for (int n = 0; n < N; ++n) {
-        const float* out = queries.out + queries.offset(first + n);
+        const float* out = queries.out + queries.offset(first + n) + d;
         const F32 correction = set1(begin == 0 ? queries.correction[first + n] : 1.0f);
-        for (int j = 0; j < V; ++j) {
-            const int64_t at = d + j * kLanes;
-            sums[n][j] = mul(load_up_to(out + at, queries.head_dim - at), correction);
-        }
+        for (int j = 0; j < V; ++j) sums[n][j] = mul(load_up_to(out + j * kLanes, left - j * kLanes), correction);
     }
     for (int64_t p = begin; p < end; ++p) {
+        const T* value = values + offsets[p] + d;
         for (int j = 0; j < V; ++j) {
-            const F32 value = load(values + p * stride + d + j * kLanes);
-            for (int n = 0; n < N; ++n) sums[n][j] = fma(set1(weights[n * kSpan + p]), value, sums[n][j]);
+            const F32 v = V > 1 ? load_floats(value + j * kLanes) : load_up_to(value, left);
+            for (int n = 0; n < N; ++n) sums[n][j] = fma(set1(weights[n * kSpan + p]), v, sums[n][j]);
         }
     }
     for (int n = 0; n < N; ++n) {
-        float* out = queries.out + queries.offset(first + n);
-        for (int j = 0; j < V; ++j) {
-            const int64_t at = d + j * kLanes;
-            store_up_to(out + at, sums[n][j], queries.head_dim - at);
-        }
+        float* out = queries.out + queries.offset(first + n) + d;
+        for (int j = 0; j < V; ++j) store_up_to(out + j * kLanes, sums[n][j], left - j * kLanes);
     }
 }
 
-template <int N>
-static void add_values(const Queries& queries, int64_t first, const float* values, int64_t begin, int64_t end) {
+template <int N, typename T>
+static void add_values(const Queries& queries, int64_t first, const T* values, const int64_t* offsets, int64_t begin,
+                       int64_t end) {
     int64_t d = 0;
     for (; d + kTileVectors * kLanes <= queries.head_dim; d += kTileVectors * kLanes) {
-        value_tile<N, kTileVectors>(queries, first, values, begin, end, d);
+        value_tile<N, kTileVectors>(queries, first, values, offsets, begin, end, d);
     }
-    for (; d < queries.head_dim; d += kLanes) value_tile<N, 1>(queries, first, values, begin, end, d);
+    for (; d < queries.head_dim; d += kLanes) value_tile<N, 1>(queries, first, values, offsets, begin, end, d);
 }
 
 // Weighted sum of queries [first, first + N): what all of them see together, then each what it sees alone.
-template <int N>
-static void sum_tile(const Queries& queries, int64_t first, const float* values) {
+template <int N, typename T>
+static void sum_tile(const Queries& queries, int64_t first, const T* values, const int64_t* offsets) {
     const int64_t seen_by_all = queries.seen(first);
-    add_values<N>(queries, first, values, 0, seen_by_all);
+    add_values<N>(queries, first, values, offsets, 0, seen_by_all);
     for (int64_t i = first + 1; i < first + N; ++i) {
-        if (queries.seen(i) > seen_by_all) add_values<1>(queries, i, values, seen_by_all, queries.seen(i));
+        if (queries.seen(i) > seen_by_all) add_values<1>(queries, i, values, offsets, seen_by_all, queries.seen(i));
     }
 }
 
@@ -126,10 +123,10 @@ static void score(const Queries& queries, const float* keys, float scale, int64_
     }
 }
 
-template <int N = kTileQueries>
-static void sum_values(const Queries& queries, const float* values, int64_t first = 0) {
-    for (; first + N <= queries.count; first += N) sum_tile<N>(queries, first, values);
+template <int N = kTileQueries, typename T>
+static void sum_values(const Queries& queries, const T* values, const int64_t* offsets, int64_t first = 0) {
+    for (; first + N <= queries.count; first += N) sum_tile<N>(queries, first, values, offsets);
     if constexpr (N > 1) {
-        if (first < queries.count) sum_values<N - 1>(queries, values, first);
+        if (first < queries.count) sum_values<N - 1>(queries, values, offsets, first);
     }
 }

@@ -63,11 +63,40 @@ static inline void multiply_floats(const TileArgs& a, Sums<R>& sums) {
     }
 }
 
-// Four neighbouring activations in every lane.
-static inline I32 set1_word(const int8_t* q) {
+// The four bytes at p in every lane: four int8 activations, or two bfloat16.
+static inline I32 set1_word(const void* p) {
     int32_t word;
-    std::memcpy(&word, q, sizeof word);
+    std::memcpy(&word, p, sizeof word);
     return set1(word);
+}
+
+constexpr int64_t kPairedInputs = 256;  // rounded at a time, on the stack; even
+
+static inline void round_to_bf16(const float* x, int64_t n, uint16_t* out) {
+    int64_t k = 0;
+    for (; k + kLanes <= n; k += kLanes) store_bf16(out + k, load(x + k));
+    if (k < n) store_bf16(out + k, partial_load(x + k, n - k));
+}
+
+// The product by dot_bf16, which takes two inputs at a time; an odd last one meets a zero.
+template <int R>
+static inline void multiply_pairs(const TileArgs& a, Sums<R>& sums) {
+    const int64_t inputs = a.x.inputs;
+    const float* x = a.x.values + a.row * inputs;
+    const auto* words = reinterpret_cast<const int32_t*>(a.panel);
+    uint16_t rounded[R][kPairedInputs + kLanes];
+    for (int64_t begin = 0; begin < inputs; begin += kPairedInputs) {
+        const int64_t n = inputs - begin < kPairedInputs ? inputs - begin : kPairedInputs;
+        for (int r = 0; r < R; r++) round_to_bf16(x + r * inputs + begin, n, rounded[r]);
+        for (int64_t k = 0; k < n; k += 2, words += kPanelWidth) {
+            I32 w[kPanelVectors];
+            LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) w[v] = load(words + v * kLanes);
+            LEGATO_UNROLL for (int r = 0; r < R; r++) {
+                const I32 pair = set1_word(&rounded[r][k]);
+                LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) sums.at[r][v] = dot_bf16(sums.at[r][v], w[v], pair);
+            }
+        }
+    }
 }
 
 // sums += one word of weights of each output times one word of each row's activations.
@@ -167,6 +196,7 @@ static inline void multiply_tile(const TileArgs& a) {
     LEGATO_UNROLL for (int r = 0; r < R; r++)
         LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) sums.at[r][v] = zero();
     if constexpr (is_grouped(format)) multiply_groups<format, R>(a, sums);
+    else if constexpr (format == Format::BF16 && kDotsBf16) multiply_pairs<R>(a, sums);
     else multiply_floats<format, R>(a, sums);
     LEGATO_UNROLL for (int r = 0; r < R; r++)
         LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++)

@@ -23,13 +23,13 @@ static inline void quantize_group(const float* x, int8_t* q, float* scale, float
     }
     *scale = largest / 127.0f;
     const F32 reciprocal = set1(127.0f / largest);
-    F32 total = zero();  // exact: below 2^24
+    I32 total = set1(int32_t{0});
     for (int64_t i = 0; i < kGroup; i += kLanes) {
         const I32 rounded = to_i32(mul(load(x + i), reciprocal));
         store_i8(q + i, rounded);
-        total = add(total, to_f32(rounded));
+        total = add(total, rounded);
     }
-    *sum = *scale * reduce_add(total);
+    *sum = *scale * reduce_add(to_f32(total));
 }
 
 static void quantize(const float* x, int64_t width, int8_t* q, float* scales, float* sums, int64_t begin, int64_t end) {

@@ -6,7 +6,11 @@ constexpr float kInfinity = __builtin_inff();
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t padded_to_lanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
-// The first n lanes, all of them where n >= kLanes; uint16_t holds bfloat16 bits.
+// Both kinds of floats under one name; uint16_t holds bfloat16 bits.
+static inline F32 load_floats(const float* p) { return load(p); }
+static inline F32 load_floats(const uint16_t* p) { return load_bf16(p); }
+
+// The first n lanes, all of them where n >= kLanes.
 static inline F32 load_up_to(const float* p, int64_t n) { return n >= kLanes ? load(p) : partial_load(p, n); }
 
 static inline F32 load_up_to(const uint16_t* p, int64_t n) {

@@ -1,7 +1,6 @@
 #include "row_sampler.h"
 
-#include <cmath>
-#include <limits>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -9,7 +8,17 @@ namespace legato {
 
 namespace {
 
-constexpr float kForbidden = std::numeric_limits<float>::lowest();  // finite, for kernels refuse infinities
+// Of the logits as the model gave them: a kernel takes -infinity for a token that may not be drawn.
+bool are_finite(const float* logits, int64_t vocab) {
+    constexpr uint32_t kExponent = 0x7f800000;
+    uint32_t is_other = 0;
+    for (int64_t i = 0; i < vocab; ++i) {
+        uint32_t bits;
+        std::memcpy(&bits, logits + i, sizeof bits);
+        is_other |= (bits & kExponent) == kExponent;
+    }
+    return !is_other;
+}
 
 void check_ids(const char* name, const int32_t* starts, const int32_t* ids, const SamplingRows& rows) {
     for (int64_t i = starts[0]; i < starts[rows.num_rows]; ++i) {
@@ -21,7 +30,7 @@ void check_ids(const char* name, const int32_t* starts, const int32_t* ids, cons
 
 void add_biases(const SamplingRows& rows, int64_t row, float* logits) {
     for (auto i = rows.added_starts[row]; i < rows.added_starts[row + 1]; ++i) {
-        if (std::isfinite(rows.added_values[i])) logits[rows.added_ids[i]] += rows.added_values[i];
+        logits[rows.added_ids[i]] += rows.added_values[i];
     }
 }
 
@@ -35,14 +44,6 @@ void penalize(const SamplingRows& rows, int64_t row, float* logits) {
         if (rows.seen_counts[i] > 0) {
             logit -= static_cast<float>(penalties[1] * rows.seen_counts[i] + penalties[2]);
         }
-    }
-}
-
-void forbid(const SamplingRows& rows, int64_t row, float* logits) {
-    for (auto i = rows.added_starts[row]; i < rows.added_starts[row + 1]; ++i) {
-        auto& logit = logits[rows.added_ids[i]];
-        const bool hides_no_error = std::isfinite(logit);
-        if (std::isinf(rows.added_values[i]) && hides_no_error) logit = kForbidden;
     }
 }
 
@@ -63,9 +64,9 @@ void RowSampler::sample(const SamplingRows& rows, int32_t* tokens) {
 
 int32_t RowSampler::sample_row(const SamplingRows& rows, int64_t row, float* scratch) const {
     auto* logits = rows.logits + row * rows.vocab;
+    if (!are_finite(logits, rows.vocab)) return -1;
     add_biases(rows, row, logits);
     penalize(rows, row, logits);
-    forbid(rows, row, logits);
     if (rows.temperatures[row] == 0) return kernels_.argmax(logits, rows.vocab);
     const SampleArgs args{rows.temperatures[row], rows.top_ps[row], rows.min_ps[row], rows.top_ks[row], rows.numbers[row]};
     return kernels_.sample(logits, rows.vocab, args, scratch);

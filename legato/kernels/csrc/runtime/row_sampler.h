@@ -23,7 +23,7 @@ struct SamplingRows {
 
     const int32_t* added_starts;  // [num_rows + 1]
     const int32_t* added_ids;
-    const float* added_values;  // -infinity forbids the token, whatever else is said of it
+    const float* added_values;  // -infinity forbids the token: no penalty undoes it
 
     const double* penalties;     // [num_rows, 3]: repetition, frequency, presence
     const int32_t* seen_starts;  // [num_rows + 1]
