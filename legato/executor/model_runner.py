@@ -1,5 +1,7 @@
 """What one rank owns: the compiled program, the token pool and the sampler's state of each row."""
 
+import logging
+
 import numpy as np
 
 from legato.backends.backend import CompiledProgram, ForwardInputs
@@ -7,6 +9,8 @@ from legato.core.errors import NonFiniteLogitsError
 from legato.core.plan import RowStart, StepOutput
 from legato.executor.forward_batch import ForwardBatch, Sample
 from legato.sampling.sampler import sample
+
+logger = logging.getLogger(__name__)
 
 
 class ModelRunner:
@@ -42,6 +46,9 @@ class ModelRunner:
                 token_ids[place.request_id] = self._sample(place, row_logits)
             except NonFiniteLogitsError as error:
                 errors[place.request_id] = str(error)
+            except Exception:  # a fault of ours at one row's settings must not end everybody's engine
+                logger.exception("no token could be chosen for request %s", place.request_id)
+                errors[place.request_id] = "no token could be chosen for this request; the log says why"
         return StepOutput(batch.step, token_ids, errors)
 
     def warm(self) -> None:
