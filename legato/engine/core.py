@@ -51,7 +51,8 @@ class Core:
 
     def add(self, message: AddRequest) -> Accepted | Rejected:
         """Queue a request, or say why not."""
-        num_waiting, max_queued = len(self._scheduler.waiting), self._scheduler.config.max_queued
+        max_queued = self._scheduler.config.max_queued
+        num_waiting = len(self._scheduler.waiting) - self._scheduler.num_free_rows  # for others to end
         if message.request_id in self._scheduler or self._is_in_flight(message.request_id):
             return _reject(message, "duplicate_request_id", "a request with this id is still running")
         if num_waiting >= max_queued:

@@ -7,11 +7,6 @@ from legato.core.plan import RowStart, StepOutput
 from legato.executor.forward_batch import ForwardBatch, Sample
 from legato.sampling.row_sampler import Sampler, SampleRow
 
-NOT_FINITE = (
-    "the model gave logits that are not finite numbers, so no token can be chosen;"
-    " its weights may be damaged, or overflow in the number format that it is computed in"
-)
-
 
 class ModelRunner:
     """Runs batches in the order in which they come; that order alone makes pages and rows safe to reuse.
@@ -44,8 +39,8 @@ class ModelRunner:
         token_ids: dict[str, int] = {}
         errors: dict[str, str] = {}
         for place, token_id in zip(batch.samples, chosen, strict=True):
-            if token_id is None:
-                errors[place.request_id] = NOT_FINITE
+            if isinstance(token_id, str):
+                errors[place.request_id] = token_id
             else:
                 token_ids[place.request_id] = self._token_pool[place.row, place.position] = token_id
         return StepOutput(batch.step, token_ids, errors)

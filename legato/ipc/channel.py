@@ -15,7 +15,7 @@ from legato.ipc.messages import FromEngine, Message, ToEngine
 Incoming = TypeVar("Incoming")
 
 _LENGTH = struct.Struct("<I")
-_MAX_FRAME_BYTES = 256 * 2**20
+MAX_FRAME_BYTES = 256 * 2**20
 _RECEIVE_BYTES = 1 << 20
 
 
@@ -78,7 +78,7 @@ class Channel(Generic[Incoming]):
         start = 0
         while len(self._buffer) - start >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer, start)
-            if length > _MAX_FRAME_BYTES:
+            if length > MAX_FRAME_BYTES:
                 raise ChannelClosedError(f"a frame of {length} bytes: not our protocol")
             end = start + _LENGTH.size + length
             if len(self._buffer) < end:
@@ -93,11 +93,15 @@ class Channel(Generic[Incoming]):
 
 
 def encode_frame(messages: Sequence[Message]) -> bytes:
-    """Messages as one frame. Raises ValueError for what msgpack cannot hold, such as half a character."""
+    """Messages as one frame. Raises ValueError for what is too large, or what msgpack cannot hold."""
     try:
         payload = msgspec.msgpack.encode(messages)
     except (UnicodeError, OverflowError, TypeError) as error:
         raise ValueError(str(error)) from error
+    if len(payload) > MAX_FRAME_BYTES:
+        raise ValueError(
+            f"{len(payload)} bytes at once, and at most {MAX_FRAME_BYTES} are sent; split the call"
+        )
     return _LENGTH.pack(len(payload)) + payload
 
 

@@ -1,5 +1,6 @@
 """Samplers choose the tokens of a step's rows: in numpy, or all rows in one native call."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -14,6 +15,13 @@ from legato.sampling.sampler import sample
 
 if TYPE_CHECKING:
     from legato.kernels._native import Device
+
+logger = logging.getLogger(__name__)
+
+NOT_FINITE = (
+    "the model gave logits that are not finite numbers, so no token can be chosen;"
+    " its weights may be damaged, or overflow in the number format that it is computed in"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +39,10 @@ class SampleRow:
 class Sampler(Protocol):
     """Chooses tokens; a row's token depends on that row alone."""
 
-    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[int | None]:
+    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[int | str]:
         """A token for each row of logits [num_rows, vocab_size], which may be overwritten.
 
-        None for a row whose logits are not all finite.
+        A text in place of a token says why that row has none; the other rows have theirs.
         """
         ...
 
@@ -42,7 +50,7 @@ class Sampler(Protocol):
 class ReferenceSampler:
     """A row after the other, in numpy."""
 
-    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[int | None]:
+    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[int | str]:
         return [_sample(row_logits, row) for row_logits, row in zip(logits, rows, strict=True)]
 
 
@@ -52,7 +60,7 @@ class NativeSampler:
     def __init__(self, device: "Device") -> None:
         self._device = device
 
-    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[int | None]:
+    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[int | str]:
         settings = [
             row_sampling(
                 row.params, uniform(row.seed, row.position), row.prompt_ids, row.output_ids, row.ending_ids
@@ -65,7 +73,7 @@ class NativeSampler:
         ]
 
 
-def _sample(logits: np.ndarray, row: SampleRow) -> int | None:
+def _sample(logits: np.ndarray, row: SampleRow) -> int | str:
     try:
         return sample(
             logits,
@@ -77,4 +85,7 @@ def _sample(logits: np.ndarray, row: SampleRow) -> int | None:
             ending_ids=row.ending_ids,
         )
     except NonFiniteLogitsError:
-        return None
+        return NOT_FINITE
+    except Exception:  # a fault of ours at one row's settings must not end everybody's engine
+        logger.exception("no token could be chosen at position %d of a request", row.position)
+        return "no token could be chosen for this request; the log says why"

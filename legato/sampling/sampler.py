@@ -108,9 +108,11 @@ def kept_tokens(weights: np.ndarray, params: SamplingParams) -> np.ndarray | Non
 def nucleus(weights: np.ndarray, top_p: float) -> np.ndarray:
     """The fewest weights that hold at least top_p of all, heaviest first."""
     total = weights.sum(dtype=np.float64)
-    # Weights up to this floor hold less than 1 - top_p together, so the nucleus lies above: sort no others.
-    floor = (1 - top_p) * total / len(weights)
-    descending = np.sort(weights[weights > floor])[::-1]
+    # Weights below this floor hold less than 1 - top_p together, so the nucleus lies above: sort no others.
+    floor = min(
+        (1 - top_p) * total / len(weights), weights.max()
+    )  # rounding must not lift it over all of them
+    descending = np.sort(weights[weights >= floor])[::-1]
     mass = np.cumsum(descending, dtype=np.float64)
     return descending[: np.searchsorted(mass, top_p * total) + 1]
 

@@ -71,6 +71,10 @@ class Scheduler:
         return bool(self._requests)
 
     @property
+    def num_free_rows(self) -> int:
+        return self._rows.available_size
+
+    @property
     def requests(self) -> Iterable[Request]:
         """Every request that has not ended, in order of arrival."""
         return self._requests.values()

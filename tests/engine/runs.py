@@ -2,21 +2,23 @@
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-import legato.executor.model_runner as model_runner
 from legato.core.config import EngineConfig
 from legato.core.sampling_params import SamplingParams
 from legato.engine.assembly import Engine, StageClock, assemble
 from legato.ipc.messages import Accepted, AddRequest, Failed
 from legato.modelfiles.model_config import ModelConfig
+from legato.sampling.row_sampler import NativeSampler, ReferenceSampler, SampleRow
 
 Model = tuple[ModelConfig, dict[str, np.ndarray]]
+Choose = Callable[[Any, np.ndarray, Sequence[SampleRow]], list[int | str]]
 
 
 @dataclass
@@ -31,7 +33,7 @@ class Run:
 
 
 def build_engine(model: Model, **settings: object) -> Engine:
-    config = EngineConfig(model="random", **{"max_model_len": 512, "num_pages": 2048, **settings})  # type: ignore[arg-type]
+    config = EngineConfig(model="random", **{"backend": "reference", "max_model_len": 512, "num_pages": 2048, **settings})  # type: ignore[arg-type]
     return assemble(config, *model, StageClock(lambda *_: None))
 
 
@@ -100,15 +102,19 @@ def run_alone(model: Model, requests: Sequence[AddRequest], **settings: object) 
 @contextmanager
 def recorded_logits(result: Run) -> Iterator[None]:
     """Keep the digest of each row of logits that is sampled; one computed again must have the same bits."""
-    sample = model_runner.sample
+    def recording(choose: Choose) -> Choose:
+        def sample(self: object, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[int | str]:
+            for row, row_logits in zip(rows, logits, strict=True):
+                digest = hashlib.blake2b(row_logits.tobytes(), digest_size=16).digest()
+                known = result.logits.setdefault((row.seed, row.position), digest)
+                assert known == digest, "computed again, other bits"
+            return choose(self, logits, rows)
 
-    def recording(logits: np.ndarray, *, seed: int, position: int, **rest: object) -> int:
-        digest = hashlib.blake2b(logits.tobytes(), digest_size=16).digest()
-        assert result.logits.setdefault((seed, position), digest) == digest, "computed again, other bits"
-        return sample(logits, seed=seed, position=position, **rest)  # type: ignore[arg-type]
+        return sample
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model_runner, "sample", recording)
+        for sampler in (ReferenceSampler, NativeSampler):
+            patch.setattr(sampler, "sample", recording(sampler.sample))
         yield
 
 

@@ -220,3 +220,9 @@ def test_accepted_names_the_request() -> None:
     core = scripted_core(ScriptedExecutor())
     assert core.add(make_message("a")) == Accepted(request_id="a")
     assert core.has_work
+
+
+def test_those_that_a_free_row_awaits_do_not_count_as_waiting() -> None:
+    core = scripted_core(ScriptedExecutor(), max_num_seqs=2, max_queued=1)
+    add_all(core, make_message("a"), make_message("b"), make_message("c"))
+    assert rejection(core, request_id="d").code == "queue_full"

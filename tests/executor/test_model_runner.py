@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import legato.sampling.row_sampler as row_sampler
 from legato.backends.backend import CompiledProgram, ForwardInputs, KVLayout
 from legato.backends.reference import ReferenceBackend
 from legato.core.plan import StepOutput, StepPlan
@@ -35,7 +36,7 @@ class Rig:
     def __init__(self, program: CompiledProgram) -> None:
         self.program = program
         self.builder = BatchBuilder(num_rows=3, max_pages=8)
-        self.runner = ModelRunner(program, num_rows=3, max_model_len=32)
+        self.runner = ModelRunner(program, ReferenceSampler(), num_rows=3, max_model_len=32)
 
     def run(self, plan: StepPlan) -> StepOutput:
         return self.runner.run(self.builder.build(plan))
@@ -133,3 +134,25 @@ def test_warming_changes_no_answer(model) -> None:
     cold, warm = reference_rig(model), reference_rig(model)
     warm.runner.warm()
     assert warm.run(plan) == cold.run(plan)
+
+
+def test_fault_of_ours_at_one_row_ends_that_request_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def sample_badly(logits: np.ndarray, *, seed: int, **rest: object) -> int:
+        if rest["prompt_ids"].tolist() == [4]:  # type: ignore[attr-defined]
+            raise ValueError("zero-size array")
+        return sample(logits, seed=seed, **rest)  # type: ignore[arg-type]
+
+    sample = row_sampler.sample
+    monkeypatch.setattr(row_sampler, "sample", sample_badly)
+    rig = Rig(FavouriteProgram())
+    output = rig.run(
+        make_plan(
+            make_chunk("bad", 0, range(1), pages=(0,), prompt=[4]),
+            make_chunk("good", 1, range(1), pages=(1,), prompt=[7]),
+        )
+    )
+    assert output.token_ids == {"good": 5}
+    assert output.errors.keys() == {"bad"}
+    assert "zero-size array" in caplog.text

@@ -8,7 +8,7 @@ import pytest
 
 from legato.core.errors import NonFiniteLogitsError
 from legato.core.sampling_params import SamplingParams
-from legato.sampling.sampler import adjust_logits, sample
+from legato.sampling.sampler import adjust_logits, kept_tokens, sample
 
 NO_IDS = np.zeros(0, np.int32)
 # Probabilities of ids 0..4: e.g. top_p = 0.6 keeps ids 1 and 3.
@@ -229,3 +229,13 @@ def test_logits_of_any_finite_size_are_fine() -> None:
 
     for params in ({}, {"top_p": 0.9}, {"top_k": 2}, {"min_p": 0.1}, {"temperature": 1e-5}):
         assert choose(huge, **params) == 1
+
+
+@pytest.mark.parametrize(
+    "params", [{"top_k": 1, "top_p": 1e-17}, {"min_p": 1.0, "top_p": 1e-20}, {"top_p": 1e-30}]
+)
+def test_a_share_that_rounds_to_nothing_leaves_the_best_token(params: dict[str, float]) -> None:
+    weights = np.array([0.5, 1, 1, 0.25], np.float32)
+    kept = kept_tokens(weights, SamplingParams(**params))
+    assert kept is not None
+    assert kept.tolist() == [1]
