@@ -33,7 +33,9 @@ class Run:
 
 
 def build_engine(model: Model, **settings: object) -> Engine:
-    config = EngineConfig(model="random", **{"backend": "reference", "max_model_len": 512, "num_pages": 2048, **settings})  # type: ignore[arg-type]
+    config = EngineConfig(
+        model="random", **{"backend": "reference", "max_model_len": 512, "num_pages": 2048, **settings}
+    )  # type: ignore[arg-type]
     return assemble(config, *model, StageClock(lambda *_: None))
 
 
@@ -102,6 +104,7 @@ def run_alone(model: Model, requests: Sequence[AddRequest], **settings: object) 
 @contextmanager
 def recorded_logits(result: Run) -> Iterator[None]:
     """Keep the digest of each row of logits that is sampled; one computed again must have the same bits."""
+
     def recording(choose: Choose) -> Choose:
         def sample(self: object, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[int | str]:
             for row, row_logits in zip(rows, logits, strict=True):

@@ -11,6 +11,7 @@ from legato.core.sampling_params import SamplingParams
 from legato.executor.forward_batch import BatchBuilder
 from legato.executor.model_runner import ModelRunner
 from legato.models.registry import build_program
+from legato.sampling.row_sampler import ReferenceSampler
 from tests.executor.plans import GREEDY, make_chunk, make_plan
 from tests.fakes import random_model
 
