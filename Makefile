@@ -5,12 +5,15 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 MODEL  ?= smollm2-135m-instruct
 
-.PHONY: serve setup fmt lint check test test-slow measure size bench clean
+.PHONY: serve setup native fmt lint check test test-slow sanitize measure size bench clean
 
 serve: $(VENV)/.base ## install what serving needs, fetch the model, answer on 127.0.0.1:8000
 	$(BIN)/legato serve $(MODEL)
 
 setup: $(VENV)/.dev ## an editable install with everything the tests need
+
+native: $(VENV)/.dev ## build the extension again after a change of its sources: only what changed
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -C build-dir=build/native -e .
 
 fmt: $(VENV)/.dev
 	$(BIN)/ruff format legato tests
@@ -30,6 +33,18 @@ test: $(VENV)/.dev ## the test suite, in short forms: under eight minutes on two
 
 test-slow: $(VENV)/.dev ## the test suite with full counts
 	$(BIN)/python -m pytest -m "" --timeout=3600
+
+# The allocator that the sanitizer watches must be there before Python is; leaks are Python's own.
+sanitize: $(VENV)/.dev ## the kernels' tests under sanitizers of memory, undefined behaviour and threads
+	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/sanitize -G Ninja -DLEGATO_SANITIZE=ON \
+		-DPython_EXECUTABLE=$(abspath $(BIN))/python
+	PATH="$(abspath $(BIN)):$$PATH" cmake --build build/sanitize
+	LEGATO_NATIVE_PATH=$$(ls build/sanitize/legato/kernels/csrc/_native.*.so) ASAN_OPTIONS=detect_leaks=0 \
+		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+		$(BIN)/python -m pytest tests/kernels
+	$(CXX) -std=c++17 -O1 -g -fsanitize=thread -pthread -Ilegato/kernels/csrc -o build/sanitize/thread_pool_test \
+		tests/kernels/native/thread_pool_test.cpp legato/kernels/csrc/runtime/thread_pool.cpp
+	build/sanitize/thread_pool_test
 
 measure: $(VENV)/.dev ## every figure, written to docs/performance.md
 	$(BIN)/legato bench batching --model $(MODEL) --output docs/performance.md

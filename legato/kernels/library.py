@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EXTENSION = "legato.kernels._native"
 ISA_VARIABLE = "LEGATO_ISA"
+PATH_VARIABLE = "LEGATO_NATIVE_PATH"  # another build of the extension, say with sanitizers
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +63,34 @@ def find_extension() -> NoKernels | None:
     Python that runs in a checkout takes `legato` from there, while `pip install .` has put the extension
     among the installed files: then it is loaded from those.
     """
+    if EXTENSION in sys.modules:
+        return None
+    forced = os.environ.get(PATH_VARIABLE)
+    is_beside_us = not forced and importlib.util.find_spec(EXTENSION) is not None
+    path = Path(forced) if forced else _installed_extension()
     try:
-        if importlib.util.find_spec(EXTENSION) is None and not _load_installed():
+        if is_beside_us:
+            importlib.import_module(EXTENSION)
+        elif path:
+            _load(path)
+        else:
             return NoKernels(
                 "legato was installed without its compiled kernels, as it is where there is no C++ compiler."
                 " Install a compiler and the headers of Python (on Debian: apt-get install g++ python3-dev),"
                 " then legato again (in a checkout: pip install --force-reinstall --no-deps .)"
             )
-        importlib.import_module(EXTENSION)
-    except (ImportError, AttributeError) as error:
+    except ImportError as error:
         return NoKernels(f"the compiled kernels of legato cannot be loaded: {error}. Install legato again")
     return None
 
 
-def _load_installed() -> bool:
-    """Load the extension of the installed distribution under its own name."""
-    path = _installed_extension()
-    if path is None:
-        return False
+def _load(path: Path) -> None:
     spec = importlib.util.spec_from_file_location(EXTENSION, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     sys.modules[EXTENSION] = module
-    return True
 
 
 def _installed_extension() -> Path | None:
@@ -95,6 +99,6 @@ def _installed_extension() -> Path | None:
     except metadata.PackageNotFoundError:
         return None
     for file in files:
-        if file.match("legato/kernels/_native.*") and file.suffix in {".so", ".pyd"}:
+        if file.match("legato/kernels/_native.*.so"):
             return Path(str(file.locate()))
     return None

@@ -1,6 +1,7 @@
 """Finding the extension, choosing the instruction set, and what the door refuses."""
 
 import importlib.util
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +53,8 @@ def test_threads_are_the_usable_cores_unless_said() -> None:
 
 @pytest.fixture
 def no_extension_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, library.EXTENSION)
+    monkeypatch.delenv(library.PATH_VARIABLE, raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
 
 
@@ -66,13 +69,15 @@ def test_without_an_extension_the_reason_and_the_remedy_are_told(monkeypatch: py
 
 
 @pytest.mark.usefixtures("no_extension_here")
-def test_a_broken_extension_is_told_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extension_that_cannot_be_loaded_is_told_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = tmp_path / "_native.so"
     broken.write_bytes(b"no library")
-    monkeypatch.setattr(library, "_installed_extension", lambda: broken)
+    monkeypatch.setenv(library.PATH_VARIABLE, str(broken))
     missing = open_device(1)
     assert isinstance(missing, NoKernels)
-    assert "cannot be loaded" in missing.reason
+    assert f"cannot be loaded: {broken}" in missing.reason
 
 
 def test_a_checkout_finds_the_extension_among_the_installed_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@
 //               load_f16(p)                         IEEE half bits
 //               load_i8(p) store_i8(p, v)           int8 to and from I32; what is stored must fit
 //               partial_load(p, n) and the like     the first n < kLanes lanes, the others 0 (or untouched)
-//               load_transposed(rows, offset, out)  out[i], an I32, is word i of each of kLanes rows of bytes, read
-//                                   from a byte offset; of words of 4 bytes
+//               load_transposed(rows, offset, out)  of kLanes rows of bytes, words of 4 bytes: out[i] gets, from each row,
+//                                                   the word i after the byte offset
 //               prefetch(p)
 //   F32         set1 zero add sub mul div min max neg abs sqrt (min and max keep a NaN in b; one in a may be lost)
 //               fma(a, b, c)                        a * b + c; rounded once, but twice by the scalar set
@@ -47,31 +47,29 @@
 
 static inline F32 partial_load(const float* p, int64_t n) {
     float lanes[kLanes] = {};
-    std::memcpy(lanes, p, n * sizeof(float));
+    for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
     return load(lanes);
 }
 
 static inline void partial_store(float* p, F32 v, int64_t n) {
     float lanes[kLanes];
     store(lanes, v);
-    std::memcpy(p, lanes, n * sizeof(float));
+    for (int64_t i = 0; i < n; i++) p[i] = lanes[i];
 }
 
 static inline F32 partial_load_bf16(const uint16_t* p, int64_t n) {
     uint16_t lanes[kLanes] = {};
-    std::memcpy(lanes, p, n * sizeof(uint16_t));
+    for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
     return load_bf16(lanes);
 }
 
 static inline void partial_store_bf16(uint16_t* p, F32 v, int64_t n) {
     uint16_t lanes[kLanes];
     store_bf16(lanes, v);
-    std::memcpy(p, lanes, n * sizeof(uint16_t));
+    for (int64_t i = 0; i < n; i++) p[i] = lanes[i];
 }
 
 static inline void prefetch(const void* p) { __builtin_prefetch(p); }
 
-// Before a loop over a tile: its vectors can only be registers when every index is known. And before the short loop
-// around it: unrolled too, the compiler would compute more products ahead than there are registers.
+// Before a loop over a tile: its vectors can only be registers when every index is known.
 #define LEGATO_UNROLL _Pragma("GCC unroll 16")
-#define LEGATO_LOOP _Pragma("GCC unroll 1")

@@ -135,12 +135,19 @@ struct I8Bytes {
     __m256i magnitude, sign;
 };
 
+// Left alone, the compiler adds products to each other before it adds them to a sum, and holds more of them than there
+// are registers; it cannot see through this.
+static inline I32 opaque(I32 v) {
+    asm("" : "+x"(v));
+    return v;
+}
+
 static inline I32 add_pairs(__m256i words) { return _mm256_madd_epi16(words, _mm256_set1_epi16(1)); }
 static inline U4Sum dot(U4Sum sum, U4Bytes w, I32 x) {
-    return {_mm256_add_epi16(sum.pairs, _mm256_maddubs_epi16(w.bytes, x))};
+    return {opaque(_mm256_add_epi16(sum.pairs, _mm256_maddubs_epi16(w.bytes, x)))};
 }
 static inline I32 to_i32(U4Sum sum) { return add_pairs(sum.pairs); }
 static inline I8Bytes i8_bytes(I32 w) { return {_mm256_abs_epi8(w), w}; }
 static inline I32 dot(I32 sum, I8Bytes w, I32 x) {
-    return add(sum, add_pairs(_mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(x, w.sign))));
+    return opaque(add(sum, add_pairs(_mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(x, w.sign)))));
 }

@@ -161,13 +161,20 @@ struct U4Sum {
     __m512i pairs;
 };
 
+// Left alone, the compiler adds products to each other before it adds them to a sum, and holds more of them than there
+// are registers; it cannot see through this.
+static inline I32 opaque(I32 v) {
+    asm("" : "+v"(v));
+    return v;
+}
+
 static inline I32 add_pairs(__m512i words) { return _mm512_madd_epi16(words, _mm512_set1_epi16(1)); }
 static inline U4Sum dot(U4Sum sum, U4Bytes w, I32 x) {
-    return {_mm512_add_epi16(sum.pairs, _mm512_maddubs_epi16(w.bytes, x))};
+    return {opaque(_mm512_add_epi16(sum.pairs, _mm512_maddubs_epi16(w.bytes, x)))};
 }
 static inline I32 to_i32(U4Sum sum) { return add_pairs(sum.pairs); }
 static inline I32 dot(I32 sum, I8Bytes w, I32 x) {
-    return add(sum, add_pairs(_mm512_maddubs_epi16(w.magnitude, signed_by(w, x))));
+    return opaque(add(sum, add_pairs(_mm512_maddubs_epi16(w.magnitude, signed_by(w, x)))));
 }
 
 #endif

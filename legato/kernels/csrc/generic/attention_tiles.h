@@ -28,21 +28,21 @@ struct Queries {
 template <int N>
 static void score_tile(const Queries& queries, int64_t first, const float* keys, float scale) {
     const float* q[N];
-    for (int n = 0; n < N; ++n) q[n] = queries.q + queries.offset(first + n);
+    LEGATO_UNROLL for (int n = 0; n < N; ++n) q[n] = queries.q + queries.offset(first + n);
     for (int64_t p = 0; p < queries.seen(first + N - 1); p += kTileVectors * kLanes) {
         F32 sums[N][kTileVectors];
         for (auto& row : sums) {
             for (F32& sum : row) sum = zero();
         }
         for (int64_t d = 0; d < queries.head_dim; ++d) {
-            for (int j = 0; j < kTileVectors; ++j) {
+            LEGATO_UNROLL for (int j = 0; j < kTileVectors; ++j) {
                 const F32 key = load(keys + d * kSpan + p + j * kLanes);
-                for (int n = 0; n < N; ++n) sums[n][j] = fma(set1(q[n][d]), key, sums[n][j]);
+                LEGATO_UNROLL for (int n = 0; n < N; ++n) sums[n][j] = fma(set1(q[n][d]), key, sums[n][j]);
             }
         }
-        for (int n = 0; n < N; ++n) {
+        LEGATO_UNROLL for (int n = 0; n < N; ++n) {
             float* scores = queries.weights + (first + n) * kSpan + p;
-            for (int j = 0; j < kTileVectors; ++j) store(scores + j * kLanes, mul(sums[n][j], set1(scale)));
+            LEGATO_UNROLL for (int j = 0; j < kTileVectors; ++j) store(scores + j * kLanes, mul(sums[n][j], set1(scale)));
         }
     }
 }
@@ -69,6 +69,19 @@ static void weigh(const Queries& queries, int64_t i) {
     queries.max[i] = first_lane(new_max);
 }
 
+// Vectors of a tile of several are whole; a tile of one may be a head's last, of `left` dimensions.
+template <int V, typename T>
+static inline F32 load_of_tile(const T* p, int64_t left) {
+    if constexpr (V > 1) return load_floats(p);
+    else return load_up_to(p, left);
+}
+
+template <int V>
+static inline void store_of_tile(float* p, F32 v, int64_t left) {
+    if constexpr (V > 1) store(p, v);
+    else store_up_to(p, v, left);
+}
+
 // out += weights * values over positions [begin, end), for V vectors from dimension d; corrects `out` at the first.
 // T and offsets: how a span's values lie, as in load_values.
 template <int N, int V, typename T>
@@ -77,21 +90,21 @@ static void value_tile(const Queries& queries, int64_t first, const T* values, c
     const float* weights = queries.weights + first * kSpan;
     const int64_t left = queries.head_dim - d;
     F32 sums[N][V];
-    for (int n = 0; n < N; ++n) {
+    LEGATO_UNROLL for (int n = 0; n < N; ++n) {
         const float* out = queries.out + queries.offset(first + n) + d;
         const F32 correction = set1(begin == 0 ? queries.correction[first + n] : 1.0f);
-        for (int j = 0; j < V; ++j) sums[n][j] = mul(load_up_to(out + j * kLanes, left - j * kLanes), correction);
+        LEGATO_UNROLL for (int j = 0; j < V; ++j) sums[n][j] = mul(load_of_tile<V>(out + j * kLanes, left), correction);
     }
     for (int64_t p = begin; p < end; ++p) {
         const T* value = values + offsets[p] + d;
-        for (int j = 0; j < V; ++j) {
-            const F32 v = V > 1 ? load_floats(value + j * kLanes) : load_up_to(value, left);
-            for (int n = 0; n < N; ++n) sums[n][j] = fma(set1(weights[n * kSpan + p]), v, sums[n][j]);
+        LEGATO_UNROLL for (int j = 0; j < V; ++j) {
+            const F32 v = load_of_tile<V>(value + j * kLanes, left);
+            LEGATO_UNROLL for (int n = 0; n < N; ++n) sums[n][j] = fma(set1(weights[n * kSpan + p]), v, sums[n][j]);
         }
     }
-    for (int n = 0; n < N; ++n) {
+    LEGATO_UNROLL for (int n = 0; n < N; ++n) {
         float* out = queries.out + queries.offset(first + n) + d;
-        for (int j = 0; j < V; ++j) store_up_to(out + j * kLanes, sums[n][j], left - j * kLanes);
+        LEGATO_UNROLL for (int j = 0; j < V; ++j) store_of_tile<V>(out + j * kLanes, sums[n][j], left);
     }
 }
 

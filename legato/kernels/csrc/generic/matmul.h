@@ -111,7 +111,7 @@ static inline void dot_words(Sum (&sums)[R][kPanelVectors], const Weights (&w)[k
 // sums += 16 of a group's 4-bit weights, the low halves of its bytes or the high, times as many activations.
 template <bool high, int R>
 static inline void dot_halves(U4Sum (&sums)[R][kPanelVectors], const int32_t* words, const int8_t* q, int64_t q_stride) {
-    LEGATO_LOOP for (int i = 0; i < 4; i++) {
+    LEGATO_UNROLL for (int i = 0; i < 4; i++) {
         U4Bytes w[kPanelVectors];
         LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) {
             const I32 word = load(words + i * kPanelWidth + v * kLanes);
@@ -135,7 +135,7 @@ template <int R>
 static inline void dot_group_i8(const int32_t* words, const int8_t* q, int64_t q_stride, I32 (&dots)[R][kPanelVectors]) {
     LEGATO_UNROLL for (int r = 0; r < R; r++)
         LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) dots[r][v] = set1(0);
-    for (int i = 0; i < 8; i++) {
+    LEGATO_UNROLL for (int i = 0; i < 8; i++) {
         I8Bytes w[kPanelVectors];
         LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) w[v] = i8_bytes(load(words + i * kPanelWidth + v * kLanes));
         dot_words<R>(dots, w, q + 4 * i, q_stride);
@@ -182,11 +182,29 @@ static inline void multiply_groups(const TileArgs& a, Sums<R>& sums) {
     }
 }
 
-static inline void store_sum(F32 sum, float* out, int64_t width, bool add_to_out) {
-    if (width >= kLanes) {
-        store(out, add_to_out ? add(load(out), sum) : sum);
-    } else if (width > 0) {
-        partial_store(out, add_to_out ? add(partial_load(out, width), sum) : sum, width);
+// The sums of a tile whose panel reaches past the last output. Rare, so one copy of the code for all tiles.
+__attribute__((noinline)) static void store_part(const F32 (*sums)[kPanelVectors], int64_t height, const TileArgs& a) {
+    for (int64_t r = 0; r < height; r++) {
+        for (int64_t begin = 0; begin < a.width; begin += kLanes) {
+            float* out = a.out + r * a.out_stride + begin;
+            const int64_t n = a.width - begin < kLanes ? a.width - begin : kLanes;
+            const F32 sum = sums[r][begin / kLanes];
+            partial_store(out, a.add ? add(partial_load(out, n), sum) : sum, n);
+        }
+    }
+}
+
+template <int R>
+static inline void store_sums(const Sums<R>& sums, const TileArgs& a) {
+    if (a.width < kPanelWidth) {
+        const Sums<R> copy = sums;  // so that the sums themselves have no address and stay in registers
+        return store_part(copy.at, R, a);
+    }
+    LEGATO_UNROLL for (int r = 0; r < R; r++) {
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) {
+            float* out = a.out + r * a.out_stride + v * kLanes;
+            store(out, a.add ? add(load(out), sums.at[r][v]) : sums.at[r][v]);
+        }
     }
 }
 
@@ -198,9 +216,7 @@ static inline void multiply_tile(const TileArgs& a) {
     if constexpr (is_grouped(format)) multiply_groups<format, R>(a, sums);
     else if constexpr (format == Format::BF16 && kDotsBf16) multiply_pairs<R>(a, sums);
     else multiply_floats<format, R>(a, sums);
-    LEGATO_UNROLL for (int r = 0; r < R; r++)
-        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++)
-            store_sum(sums.at[r][v], a.out + r * a.out_stride + v * kLanes, a.width - v * kLanes, a.add);
+    store_sums<R>(sums, a);
 }
 
 template <Format format, int R = kRowTile>

@@ -17,7 +17,7 @@
 
 #pragma once
 
-constexpr int kPanelVectors = kRegisters == 32 ? 4 : 2;
+constexpr int kPanelVectors = 2;
 constexpr int64_t kPanelWidth = kPanelVectors * kLanes;
 
 constexpr bool is_grouped(Format format) { return format == Format::Q4 || format == Format::Q8 || format == Format::I8; }

@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -16,13 +18,12 @@ class Memory {
 
     explicit Memory(int64_t num_bytes) : num_bytes_(static_cast<size_t>(num_bytes)) {
         if (num_bytes_ == 0) return;
-        void* data = mmap(nullptr, num_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (data == MAP_FAILED) throw std::bad_alloc();
-        data_ = data;
+        data_ = take(num_bytes_);
+        if (!data_) throw std::bad_alloc();
     }
 
     ~Memory() {
-        if (data_) munmap(data_, num_bytes_);
+        if (data_) give_back(data_, num_bytes_);
     }
 
     Memory(Memory&& other) noexcept
@@ -42,6 +43,23 @@ class Memory {
     }
 
  private:
+#if defined(__SANITIZE_ADDRESS__)  // it watches the bounds of what the allocator gave
+    static void* take(size_t num_bytes) {
+        void* data = nullptr;
+        return posix_memalign(&data, 4096, num_bytes) == 0 ? std::memset(data, 0, num_bytes) : nullptr;
+    }
+
+    static void give_back(void* data, size_t) { std::free(data); }
+#else
+    static void* take(size_t num_bytes) {
+        constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        void* data = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0);
+        return data == MAP_FAILED ? nullptr : data;
+    }
+
+    static void give_back(void* data, size_t num_bytes) { munmap(data, num_bytes); }
+#endif
+
     void* data_ = nullptr;
     size_t num_bytes_ = 0;
 };
