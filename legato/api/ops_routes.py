@@ -33,12 +33,14 @@ async def ready(models: ModelsDep) -> Response:
     if not waiting:
         return JSONResponse({"status": "ready"})
     state = min(waiting, key=lambda state: state.progress)
-    answer = {
+    answer: dict[str, Any] = {
         "stage": state.stage,
         "progress": state.progress,
         "reason": state.reason,
-        "retry_after_s": state.retry_after_s,
     }
+    if state.retry_after_s is None:  # asking again would be in vain
+        return JSONResponse(answer, 503)
+    answer["retry_after_s"] = state.retry_after_s
     return JSONResponse(answer, 503, {"retry-after": str(max(1, math.ceil(state.retry_after_s)))})
 
 

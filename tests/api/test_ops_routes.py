@@ -24,7 +24,13 @@ LOADING = ServiceState(
     progress=0.4,
     retry_after_s=1.5,
 )
-DEAD = ServiceState(stage="ended", is_ready=False, is_alive=False, reason="the engine ended three times")
+DEAD = ServiceState(
+    stage="ended",
+    is_ready=False,
+    is_alive=False,
+    reason="the engine ended three times",
+    retry_after_s=None,
+)
 
 
 def sample(client: TestClient, series: str) -> float:
@@ -61,7 +67,10 @@ def test_dead_engine_is_neither(client: TestClient, service: FakeService) -> Non
 
     assert health.status_code == 503
     assert health.json()["reason"] == "the engine ended three times"
-    assert client.get("/ready").status_code == 503
+    ready = client.get("/ready")
+    assert ready.status_code == 503
+    assert "retry_after_s" not in ready.json()
+    assert "retry-after" not in ready.headers
 
 
 def test_one_dead_model_of_two_is_seen() -> None:

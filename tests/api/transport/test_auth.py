@@ -93,6 +93,18 @@ def test_without_keys_others_get_401_with_the_remedy(service: FakeService, host:
     assert keyless(service, host).get("/health").status_code == 200
 
 
+def test_first_client_that_is_refused_for_want_of_a_key_is_warned_about(
+    service: FakeService, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = keyless(service, "10.0.0.7")
+    for _ in range(2):
+        client.get("/v1/models")
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert "10.0.0.7" in record.getMessage()
+    assert "LEGATO_API_KEY" in record.getMessage()
+
+
 def test_prefix_of_a_proxy_neither_opens_nor_closes_a_route(service: FakeService) -> None:
     server = ServerConfig(api_key=("alpha",), root_path="/llm")
     client = TestClient(create_app({"fake": service}, server))
