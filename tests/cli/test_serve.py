@@ -139,7 +139,8 @@ def test_signal_ends_open_streams_with_a_reason(start: Start, sig: int) -> None:
     idle.close()
     connection.close()
     assert serving.process.returncode == 0
-    assert json.loads(error.removeprefix("data: "))["error"]["message"] == "the server is shutting down"
+    error = json.loads(error.removeprefix("data: "))["error"]
+    assert (error["code"], error["message"]) == ("shutting_down", "the server is shutting down")
     assert done == "data: [DONE]"
     assert serving.log.splitlines()[-1].endswith(f"legato: end: {signal.Signals(sig).name}")
     assert "Traceback" not in serving.log
