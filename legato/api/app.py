@@ -46,6 +46,8 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
         title="legato",
         summary="Large language models over HTTP",
         version=__version__,
+        docs_url=None,  # FastAPI's pages load scripts from the internet; ops_routes has ours
+        redoc_url=None,
         redirect_slashes=False,
         strict_content_type=False,  # a body without a content type is read as JSON
         lifespan=_lifespan,

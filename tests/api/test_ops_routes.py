@@ -180,7 +180,25 @@ def test_scrapes_read_the_engines_gauges(client: TestClient, service: FakeServic
 def test_documentation_is_served(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
 
-    assert client.get("/docs").status_code == 200
+    assert client.get("/redoc").status_code == 404
     assert all(operation["summary"] for path in paths.values() for operation in path.values())
     assert "422" not in paths["/v1/completions"]["post"]["responses"]
     assert "422" in paths["/generate"]["post"]["responses"]
+
+
+def test_page_of_the_routes_loads_nothing_from_elsewhere(client: TestClient) -> None:
+    page = client.get("/docs")
+
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert 'fetch("openapi.json"' in page.text
+    assert re.findall(r"https?://|//cdn|<link [^>]*stylesheet|<script[^>]* src", page.text) == []
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/generate", "/tokenize"])
+def test_every_field_of_a_body_is_described(client: TestClient, path: str) -> None:
+    api = client.get("/openapi.json").json()
+    name = api["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    fields = api["components"]["schemas"][name.rpartition("/")[2]]["properties"]
+
+    assert {field for field, schema in fields.items() if not schema.get("description")} == set()

@@ -1,4 +1,4 @@
-"""Bearer keys: every route asks for one, by construction, but for two that probes call."""
+"""Bearer keys: every route asks for one, by construction, but for two that probes call and an empty page."""
 
 import hashlib
 import hmac
@@ -12,7 +12,7 @@ from legato.api.errors import ErrorAnswer
 
 logger = logging.getLogger(__name__)
 
-OPEN_PATHS = frozenset({"/health", "/ready"})
+OPEN_PATHS = frozenset({"/docs", "/health", "/ready"})  # /docs asks for the key itself, to show anything
 NO_KEY = (
     "this server has no API key, so it answers clients on its own machine alone;"
     " start it with --api-key KEY or set LEGATO_API_KEY to serve others"
