@@ -62,15 +62,18 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "legato needs Python 3.11 or newer")'
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "legato needs Python 3.11 or newer")'
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.base: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install -q --config-settings editable_mode=compat -e .
-	touch $@
+	@echo "building legato's kernels and installing it into $(VENV): a minute or two"
+	@$(BIN)/python -m pip install -q -e .
+	@touch $@
 
 # torch comes first and by its exact version: on its own it would bring gigabytes for a GPU that is not there
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install -q torch==2.13.0
-	$(BIN)/python -m pip install -q --config-settings editable_mode=compat -e '.[dev]'
-	touch $@ $(VENV)/.base
+	@echo "installing legato and what its tests need into $(VENV), torch among it: some minutes"
+	@$(BIN)/python -m pip install -q torch==2.13.0
+	@$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@ $(VENV)/.base

@@ -14,6 +14,7 @@ from legato.frontend.generator import ChatMessage, Prompt, TextDelta, Usage
 from legato.modelfiles.model_config import ModelConfig
 from legato.models.registry import build_program
 from legato.program.ops import weights_of
+from legato.tokenization.messages import plain_messages
 
 
 def random_model(
@@ -91,7 +92,8 @@ class FakeGenerator:
     async def chat_prompt(
         self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True, **template_kwargs: Any
     ) -> list[int]:
-        text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
+        plain = plain_messages(messages)
+        text = "".join(f"<{message['role']}>{message['content']}" for message in plain)
         text += "".join(f"<{name}={value}>" for name, value in template_kwargs.items())
         return list((text + "<assistant>" * add_generation_prompt).encode())
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
@@ -22,23 +23,37 @@ from legato.observability.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
+# Told once a service how its start has ended: after so many seconds, with None, or with what forbids it.
+OnStart = Callable[[ModelService, float, LegatoError | None], None]
+
+
+def log_start(service: ModelService, seconds: float, error: LegatoError | None) -> None:
+    if error is None:
+        logger.info("ready: %s, %.1f s after the start", service.names[0], seconds)
+    else:
+        logger.error("%s cannot be served: %s", service.names[0], error)
+
 
 def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> FastAPI:
     """The HTTP application that serves `services`, name -> service; the first is the default.
 
     Several names may share a service. Engines start and end with the lifespan; where a caller runs none, an
-    engine starts at the first request for it. Nothing is kept outside the app.
+    engine starts at the first request for it. Nothing is kept outside the app: `app.state.on_start` may be
+    set before the lifespan by who tells of starts otherwise than by the log.
     """
     models = ServedModels(services)
     app = FastAPI(
         title="legato",
         summary="Large language models over HTTP",
         version=__version__,
+        docs_url=None,  # FastAPI's pages load scripts from the internet; ops_routes has ours
+        redoc_url=None,
         redirect_slashes=False,
         strict_content_type=False,  # a body without a content type is read as JSON
         lifespan=_lifespan,
     )
     app.state.models = models
+    app.state.on_start = log_start
     app.state.metrics = _metrics(models)
     app.state.vllm = VllmProxy(server.vllm_url)
     for routes in (openai_routes, generate_routes, ops_routes):
@@ -61,7 +76,7 @@ def _metrics(models: ServedModels) -> Metrics:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Start the engines without waiting for them, so that /health and /ready answer meanwhile."""
     services = app.state.models.unique()
-    starts = [asyncio.create_task(_start(service)) for service in services]
+    starts = [asyncio.create_task(_start(service, app.state.on_start)) for service in services]
     try:
         yield
     finally:
@@ -69,8 +84,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.gather(*(service.close() for service in services))
 
 
-async def _start(service: ModelService) -> None:
+async def _start(service: ModelService, on_start: OnStart) -> None:
+    since = time.perf_counter()
+    failure = None
     try:
         await service.start()
     except LegatoError as error:  # state() tells clients why
-        logger.error("%s cannot be served: %s", service.names[0], error)
+        failure = error
+    on_start(service, time.perf_counter() - since, failure)

@@ -79,19 +79,20 @@ class EngineService:
 
     def state(self) -> ServiceState:
         if self._failure is not None:
-            return ServiceState(stage="failed", is_ready=False, is_alive=False, reason=str(self._failure))
+            return _gone("failed", str(self._failure))
         if self._opened is None:
             return ServiceState(stage="opening", is_ready=False, is_alive=True, reason="the model is opened")
         status = self._opened.llm.client.status
         if status.stage is EngineStage.READY:
             return ServiceState(stage="ready", is_ready=True, is_alive=True, progress=1.0)
-        is_loading = status.stage is EngineStage.LOADING
+        if status.stage is not EngineStage.LOADING:
+            return _gone(status.stage, status.detail)
         return ServiceState(
             stage=status.stage,
             is_ready=False,
-            is_alive=is_loading,
-            reason=f"loading, done: {status.detail or 'nothing yet'}" if is_loading else status.detail,
-            progress=_PROGRESS.get(status.detail, 0.1) if is_loading else 0.0,
+            is_alive=True,
+            reason=f"loading, done: {status.detail or 'nothing yet'}",
+            progress=_PROGRESS.get(status.detail, 0.1),
         )
 
     async def close(self) -> None:
@@ -99,7 +100,10 @@ class EngineService:
             await asyncio.to_thread(self._opened.llm.client.close)
 
     def _open(self) -> None:
+        """Open the model, once: one that cannot be opened is not tried again for each request."""
         with self._opening:
+            if self._failure is not None:
+                raise self._failure
             if self._opened is None:
                 try:
                     self._opened = open_llm(self._config)
@@ -111,3 +115,8 @@ class EngineService:
         if self._opened is None:
             raise NotReadyError("the model is not open yet; try again soon")
         return self._opened
+
+
+def _gone(stage: str, reason: str) -> ServiceState:
+    """Nothing heals this but a new start of the server."""
+    return ServiceState(stage=stage, is_ready=False, is_alive=False, reason=reason, retry_after_s=None)

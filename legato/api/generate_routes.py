@@ -29,17 +29,26 @@ VLLM_DEFAULTS: dict[str, Any] = {"max_tokens": 20, "temperature": 0.7, "top_p": 
 
 router = APIRouter(route_class=StrictJsonRoute, tags=["serving lesson"])
 
+LessonPrompt = Annotated[str, Field(min_length=1, description="a text to continue", examples=["Hello, I am"])]
+
 
 class PromptBody(GenerationBody):
     """One prompt, and any of the usual sampling fields."""
 
-    prompt: str
+    prompt: LessonPrompt
 
 
 class PromptsBody(GenerationBody):
     """A batch of prompts, and any of the usual sampling fields."""
 
-    prompts: Annotated[list[str], Field(max_length=LIMITS["prompts"].maximum)]
+    prompts: Annotated[
+        list[LessonPrompt],
+        Field(
+            max_length=LIMITS["prompts"].maximum,
+            description="texts to continue",
+            examples=[["Hello, I am", "The sea is"]],
+        ),
+    ]
 
 
 @router.post("/basic_generate", response_model=None, summary="Prompt and continuation, greedy, 50 tokens")

@@ -8,7 +8,8 @@ from fastapi.responses import JSONResponse
 from legato.api.answers.measured import open_stream
 from legato.api.answers.openai import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from legato.api.answers.plain import join_answers
-from legato.api.bodies.messages import chat_messages
+from legato.api.bodies.messages import TemplateFields
+from legato.api.limits import check_limit
 from legato.api.openai_schema import ChatBody, CompletionBody, DetokenizeBody, OpenAIBody, TokenizeBody
 from legato.api.service import ModelsDep, ModelService
 from legato.api.sse import EventStream
@@ -51,7 +52,7 @@ async def create_chat_completion(body: ChatBody, request: Request, models: Model
     shape = ChatAnswer(model=name, fingerprint=service.fingerprint, **body.usage_options())
     params = body.sampling_params({"max_tokens": None, **service.default_params})
     options = body.submit_options()
-    prompt = await service.generator.chat_prompt(chat_messages(body.messages), **body.template_options())
+    prompt = await _chat_prompt(service, body, body.messages)
     stream = await open_stream(request, service, [prompt], params, prompt_field="messages", **options)
     return await _answer(request, body, shape, stream, num_prompts=1)
 
@@ -84,8 +85,7 @@ async def tokenize(body: TokenizeBody, models: ModelsDep) -> Response:
         raise RequestError("give either prompt or messages", param="prompt")
     _, service = await models.find_started(body.model)
     if body.messages is not None:
-        turns = chat_messages(body.messages)
-        tokens = await service.generator.chat_prompt(turns, **body.template_options())
+        tokens = await _chat_prompt(service, body, body.messages)
     else:
         special = body.add_special_tokens
         tokens = await service.generator.tokenize(body.prompt or "", add_special_tokens=special)
@@ -98,6 +98,11 @@ async def detokenize(body: DetokenizeBody, models: ModelsDep) -> Response:
     _, service = await models.find_started(body.model)
     text = await service.generator.detokenize(body.tokens)
     return JSONResponse({"prompt": text}, headers=body.ignored_header())
+
+
+async def _chat_prompt(service: ModelService, body: TemplateFields, messages: list[Any]) -> list[int]:
+    check_limit("messages", len(messages), param="messages")
+    return await service.generator.chat_prompt(messages, **body.template_options())
 
 
 async def _answer(

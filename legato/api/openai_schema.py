@@ -4,11 +4,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from legato.api.bodies.generation import Body, GenerationBody, Int64, Texts, TokenIds, one_of
-from legato.api.bodies.messages import Message, TemplateFields
+from legato.api.bodies.generation import Body, GenerationBody, Int64, Texts, TokenIds, one_of, optional
+from legato.api.bodies.messages import Messages, TemplateFields
 from legato.api.limits import check_limit
 from legato.core.errors import RequestError
 from legato.frontend.generator import Prompt
+
+MODEL = optional("a served name; without one, the first is asked")
 
 
 class StreamOptions(BaseModel):
@@ -16,17 +18,17 @@ class StreamOptions(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    include_usage: bool = False
-    continuous_usage_stats: bool = False
+    include_usage: bool = Field(default=False, description="a last chunk with the usage of the whole call")
+    continuous_usage_stats: bool = Field(default=False, description="the usage so far in every chunk")
 
 
 class OpenAIBody(GenerationBody):
     """What both OpenAI routes share."""
 
-    model: str | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    max_completion_tokens: Int64 | None = None
+    model: str | None = MODEL
+    stream: bool | None = optional("send the answer as it comes", False)
+    stream_options: StreamOptions | None = optional("what a stream tells beside the text")
+    max_completion_tokens: Int64 | None = optional("newer name of max_tokens, and wins over it")
 
     def given_params(self) -> dict[str, Any]:
         """As for every body; max_completion_tokens, the newer name, wins over max_tokens."""
@@ -52,6 +54,7 @@ class CompletionBody(OpenAIBody):
     prompt: Annotated[
         str | Texts | TokenIds | Annotated[list[TokenIds], Field(fail_fast=True)],
         one_of("a text, a list of texts, a list of token ids (whole numbers) or a list of such lists"),
+        Field(description="one prompt or several, as texts or token ids", examples=["Hello, I am"]),
     ]
 
     def prompts(self) -> list[Prompt]:
@@ -69,20 +72,20 @@ class CompletionBody(OpenAIBody):
 class ChatBody(OpenAIBody, TemplateFields):
     """Body of /v1/chat/completions."""
 
-    messages: list[Message]
+    messages: Annotated[Messages, Field(description="the conversation so far")]
 
 
 class TokenizeBody(TemplateFields):
     """Body of /tokenize: a prompt or messages."""
 
-    model: str | None = None
-    prompt: str | None = None
-    messages: list[Message] | None = None
-    add_special_tokens: bool = True
+    model: str | None = MODEL
+    prompt: str | None = Field(None, description="a text; or give messages", examples=["Hello, I am"])
+    messages: Messages | None = optional("a conversation; or give prompt")
+    add_special_tokens: bool = Field(True, description="put before prompt what the model expects there")
 
 
 class DetokenizeBody(Body):
     """Body of /detokenize."""
 
-    model: str | None = None
-    tokens: TokenIds
+    model: str | None = MODEL
+    tokens: Annotated[TokenIds, Field(description="token ids", examples=[[19556]])]

@@ -1,18 +1,25 @@
-"""Routes for those who run the server: health, readiness, metrics, version, the engine's ledgers."""
+"""Routes for those who run the server: health, readiness, metrics, version, ledgers, a page of routes."""
 
 import asyncio
 import math
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 
 from legato.api.service import ModelsDep, ServedModels, ServiceState
 from legato.core.errors import NotReadyError
 from legato.observability.metrics import CONTENT_TYPE, Metrics
 
 STATS_TIMEOUT_S = 30.0  # the engine answers between two steps
+DOCS_PAGE = Path(__file__).parent / "static" / "docs.html"
+# The browser is held to it: what is neither in the page nor on this server is not loaded.
+DOCS_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:;"
+    " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 router = APIRouter(tags=["operations"])
 
@@ -33,12 +40,14 @@ async def ready(models: ModelsDep) -> Response:
     if not waiting:
         return JSONResponse({"status": "ready"})
     state = min(waiting, key=lambda state: state.progress)
-    answer = {
+    answer: dict[str, Any] = {
         "stage": state.stage,
         "progress": state.progress,
         "reason": state.reason,
-        "retry_after_s": state.retry_after_s,
     }
+    if state.retry_after_s is None:  # asking again would be in vain
+        return JSONResponse(answer, 503)
+    answer["retry_after_s"] = state.retry_after_s
     return JSONResponse(answer, 503, {"retry-after": str(max(1, math.ceil(state.retry_after_s)))})
 
 
@@ -66,6 +75,11 @@ async def stats(models: ModelsDep, model: str | None = None) -> Response:
     return JSONResponse(
         {"model": name} | {key: fields[key] for key in fields if key not in ("type", "query_id")}
     )
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs() -> FileResponse:
+    return FileResponse(DOCS_PAGE, headers={"content-security-policy": DOCS_POLICY})
 
 
 def _states(models: ServedModels) -> list[ServiceState]:

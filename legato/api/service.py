@@ -20,7 +20,7 @@ class ServiceState:
     is_alive  serves, or will without anybody's help (loading, respawning): /health is 200
     reason    why it is not ready, or not alive; "" when it is
     progress  share of the start that is done, 0 to 1
-    retry_after_s  when to ask again
+    retry_after_s  when to ask again; None when it will never be otherwise
     """
 
     stage: str
@@ -28,7 +28,7 @@ class ServiceState:
     is_alive: bool
     reason: str = ""
     progress: float = 0.0
-    retry_after_s: float = 1.0
+    retry_after_s: float | None = 1.0
 
 
 class ModelService(Protocol):

@@ -58,20 +58,43 @@ def compare_batching(model: str, workload: Workload, report: Report) -> list[Com
     common = [model, "--no-enable-prefix-caching", "--max-num-seqs"]
     static_flags = [*common, str(STATIC_ROUND), "--batching", "static"]
     continuous_flags = [*common, str(max(64, *workload.nums)), "--batching", "continuous"]
+    progress = _Progress(report, num_answers=2 * workload.repeats * sum(workload.nums))
     report(0.0, "two servers start")
     with (
         ServerProcess("static", static_flags) as static,
         ServerProcess("continuous", continuous_flags) as continuous,
     ):
         comparisons = []
-        for place, num in enumerate(workload.nums):
+        for num in workload.nums:
             measured = []
-            for half, server in enumerate((static, continuous)):
-                report((2 * place + half) / (2 * len(workload.nums)), f"{num} prompts, {server.name}")
+            for server in (static, continuous):
+                progress.tell(f"{num} prompts, {server.name}")
                 measured.append(measure(server, workload, num))
+                progress.add(num * workload.repeats, measured[-1].seconds * workload.repeats)
             comparisons.append(Comparison(num, *measured))
             check_same(comparisons[-1])
     return comparisons
+
+
+class _Progress:
+    """What is left, in answers, and in seconds as soon as some have been measured."""
+
+    def __init__(self, report: Report, num_answers: int) -> None:
+        self._report = report
+        self._num_answers = num_answers
+        self._num_done = 0
+        self._seconds = 0.0
+
+    def add(self, num_answers: int, seconds: float) -> None:
+        self._num_done += num_answers
+        self._seconds += seconds
+
+    def tell(self, part: str) -> None:
+        num_left = self._num_answers - self._num_done
+        left = f"{num_left} of {self._num_answers} answers to go"
+        if self._num_done:
+            left += f", about {self._seconds / self._num_done * num_left:.0f} s"
+        self._report(self._num_done / self._num_answers, f"{part}; {left}")
 
 
 def measure(server: ServerProcess, workload: Workload, num: int) -> Measurement:

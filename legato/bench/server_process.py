@@ -52,8 +52,8 @@ class ServerProcess:
         self._process = subprocess.Popen(
             [*self._command, "--log-level", "info"],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             env=environ,
             text=True,
             errors="replace",
@@ -104,8 +104,8 @@ class ServerProcess:
 
     def _read_log(self) -> None:
         """Read to the end, so that the server never waits for us."""
-        assert self._process.stderr is not None
-        with self._process.stderr as log:
+        assert self._process.stdout is not None
+        with self._process.stdout as log:
             for line in log:
                 self._tail.append(line.rstrip())
                 if found := _READY.search(line):

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="N",
         default=[1, 4, 16, 64],
-        help="prompts in the request (default: 1 4 16 64); a measured 4 predicts the others",
+        help="prompts in the request (default: 1 4 16 64, some minutes); a measured 4 predicts the others",
     )
     parser.add_argument(
         "--max-tokens", type=int, default=50, help="of each answer (default: %(default)s)", metavar="TOKENS"

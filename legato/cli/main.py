@@ -10,6 +10,7 @@ from importlib import import_module
 from legato import __version__
 from legato.cli.parser import Parser
 from legato.core.errors import ConfigError, LegatoError, RequestError
+from legato.core.settings import unknown_variables
 
 INTERRUPTED = 130  # as shells report a program that Ctrl-C has ended
 
@@ -38,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     try:
         arguments = make_parser(argv).parse_args(argv)
+        for warning in unknown_variables():
+            print(f"legato: warning: {warning}", file=sys.stderr)
         code: int = arguments.run(arguments)
         sys.stdout.flush()
     except LegatoError as error:

@@ -3,11 +3,12 @@
 import argparse
 from collections.abc import Collection
 from dataclasses import fields
+from functools import partial
 from typing import Any, TypeVar
 
 from legato.core.config import EngineConfig
 from legato.core.errors import ConfigError
-from legato.core.settings import Resolved, resolve_settings
+from legato.core.settings import Resolved, parse_setting, resolve_settings
 
 Settings = TypeVar("Settings")
 
@@ -44,7 +45,7 @@ def resolve(kind: type[Settings], arguments: argparse.Namespace) -> Resolved[Set
         model = given["positional_model"]
         if settings.setdefault("model", model) != model:
             raise ConfigError(f"two models are named: {model} and --model {settings['model']}")
-    return resolve_settings(kind, settings)
+    return resolve_settings(kind, settings, spelling=_written)
 
 
 def config_table(*parts: Resolved[Any]) -> str:
@@ -61,6 +62,11 @@ def config_table(*parts: Resolved[Any]) -> str:
 def flag_of(name: str) -> str:
     """max_num_seqs -> --max-num-seqs"""
     return "--" + name.replace("_", "-")
+
+
+def _written(name: str) -> str:
+    """What stands before a value on the command line; settings that are wrong are named so."""
+    return flag_of(name) + " "
 
 
 def split_list(text: str) -> list[str]:
@@ -81,7 +87,8 @@ def _argument(each: Any) -> dict[str, Any]:
     metavar = None if metadata.get("choices") else each.name.rpartition("_")[2].upper()
     if metadata.get("is_list"):
         return {**shared, "action": "extend", "type": split_list, "metavar": f"{metavar}[,{metavar}]"}
-    return {**shared, "type": kind, "choices": metadata.get("choices"), "metavar": metavar}
+    parse = partial(parse_setting, _written(each.name), each=each)
+    return {**shared, "type": parse, "choices": metadata.get("choices"), "metavar": metavar}
 
 
 def _help(each: Any) -> str:

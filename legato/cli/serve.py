@@ -56,10 +56,11 @@ def _serve(engine: EngineConfig, server: ServerConfig, listener: socket.socket, 
     [service] = app.state.models.unique()
 
     def tell_ready() -> None:
+        """On standard output, however quiet the log is: nothing else names the port that 0 has chosen."""
         seconds = time.perf_counter() - started
-        logger.info("ready on %s (%s, %.1f s)", url_of(listener), service.names[0], seconds)
+        print(f"ready on {url_of(listener)} ({service.names[0]}, {seconds:.1f} s)", flush=True)
 
-    http_server = HttpServer(app, service, tell_ready)
+    http_server = HttpServer(app, tell_ready)
     try:
         http_server.run([listener])
     finally:

@@ -11,7 +11,8 @@ STATIC_ROUND = 4  # requests in a round, as in the teaching server
 def flag(default: Any, help: str, **extra: Any) -> Any:
     """A dataclass field that is also a flag: `max_num_seqs` is --max-num-seqs and LEGATO_MAX_NUM_SEQS.
 
-    extra: choices, least, aliases (more spellings), is_list, is_secret, type (if the default is None).
+    extra: choices, least, most, aliases (more spellings), is_list, is_secret, is_bytes (may be written 512M),
+    is_url, refusal (why a switch cannot be on), type (if the default is None).
     """
     return field(default=default, metadata={"help": help, **extra})
 
@@ -35,7 +36,11 @@ class EngineConfig:
     chat_template: str | None = flag(
         None, "a file with a Jinja chat template, instead of the model's own", type=str
     )
-    trust_remote_code: bool = flag(False, "refused: legato never runs code that comes with a model")
+    trust_remote_code: bool = flag(
+        False,
+        "refused: legato never runs code that comes with a model",
+        refusal="legato never runs code that comes with a model",
+    )
     backend: str = flag(
         "auto",
         "what computes: the C++ kernels (cpu) where they are built, or numpy (reference: slow, obvious)",
@@ -82,9 +87,11 @@ class EngineConfig:
     enable_prefix_caching: bool = flag(True, "keep the K/V of finished prompts for those that begin alike")
     kv_cache_memory_bytes: int | None = flag(
         None,
-        "size of the K/V store; by default 1 GiB or a quarter of the usable memory, whichever is less",
+        "size of the K/V store, in bytes or like 512M or 2G (powers of 1024); by default 1G or a quarter of"
+        " the usable memory, whichever is less",
         type=int,
         least=1,
+        is_bytes=True,
     )
     num_pages: int | None = flag(None, "size of the K/V store in pages, instead of bytes", type=int, least=1)
     max_num_queued_reqs: int = flag(2048, "requests that may wait; the next one gets 429", least=1)
@@ -99,12 +106,14 @@ class ServerConfig:
     """Where and for whom the HTTP server answers."""
 
     host: str = flag("127.0.0.1", "address to listen on")
-    port: int = flag(8000, "port to listen on")
+    port: int = flag(8000, "port to listen on; 0 takes a free one", least=0, most=65535)
     api_key: tuple[str, ...] = flag(
         (), "keys that clients must send as bearer tokens", is_list=True, is_secret=True
     )
     root_path: str = flag("", "path prefix that a proxy in front has taken off")
-    vllm_url: str | None = flag(None, "OpenAI server of vLLM that answers /generate_vllm", type=str)
+    vllm_url: str | None = flag(
+        None, "OpenAI server of vLLM that answers /generate_vllm", type=str, is_url=True
+    )
     log_level: str = flag("info", "how much is logged", choices=("debug", "info", "warning", "error"))
     enable_log_requests: bool = flag(False, "log a line for each request (never its text)")
 

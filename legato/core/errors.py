@@ -39,9 +39,9 @@ class OverloadedError(LegatoError):
 
 
 class NotReadyError(LegatoError):
-    """No engine can take the request now: still loading, draining, or gone for good."""
+    """No engine can take the request now: still loading, draining, or gone for good (no retry_after_s)."""
 
-    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+    def __init__(self, message: str, *, retry_after_s: float | None = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
 

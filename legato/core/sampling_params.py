@@ -1,7 +1,10 @@
 """How a request's tokens are chosen and when it ends."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import StrEnum
+from typing import Any
 
 from legato.core.errors import RequestError
 
@@ -31,7 +34,7 @@ class SamplingParams:
     ignore_eos          end-of-sequence ids are tokens like others
     repetition_penalty  over prompt and output; presence and frequency penalties over output alone
     logit_bias          token id -> added to its logit
-    Raises RequestError naming the field that does not fit.
+    Raises RequestError naming the field that does not fit, TypeError for a name that is no field.
     """
 
     max_tokens: int | None = 16
@@ -51,9 +54,21 @@ class SamplingParams:
     logit_bias: dict[int, float] = field(default_factory=dict)
     skip_special_tokens: bool = True
 
+    def __new__(cls, **settings: Any) -> "SamplingParams":
+        """Here, before the fields are set, a name that is none of them still can be told with a remedy."""
+        for name in settings.keys() - cls.__dataclass_fields__.keys():
+            raise TypeError(
+                f"SamplingParams has no setting {name!r}; {_remedy(name, cls.__dataclass_fields__)}"
+            )
+        return object.__new__(cls)
+
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):
-            object.__setattr__(self, "stop", (self.stop,))
+        texts = (self.stop,) if isinstance(self.stop, str) else self.stop
+        object.__setattr__(self, "stop", _as_tuple("stop", texts, "a text or a list of texts"))
+        ids = _as_tuple("stop_token_ids", self.stop_token_ids, "a list of token ids")
+        object.__setattr__(self, "stop_token_ids", ids)
+        for name in ("include_stop_str_in_output", "ignore_eos", "skip_special_tokens"):
+            _check_flag(name, getattr(self, name))
         _check_range("temperature", self.temperature, 0, 2)
         _check_range("top_p", self.top_p, 0, 1, is_open=True)
         _check_range("min_p", self.min_p, 0, 1)
@@ -71,13 +86,39 @@ class SamplingParams:
                 )
         if self.seed is not None:
             _check_whole("seed", self.seed, -(2**63), 2**64 - 1)
-        for token_id, bias in self.logit_bias.items():
-            _check_range(f"logit_bias[{token_id}]", bias, -100, 100, param="logit_bias")
+        _check_bias(self.logit_bias)
         _check_stop(self.stop)
 
     @property
     def is_greedy(self) -> bool:
         return self.temperature < 1e-5
+
+
+def _remedy(name: str, settings: Iterable[str]) -> str:
+    if name in ("n", "best_of"):
+        return "a prompt that is given several times gets as many answers"
+    near = get_close_matches(name, settings, n=1)
+    return f"did you mean {near[0]}?" if near else f"it has {', '.join(settings)}"
+
+
+def _as_tuple(name: str, values: Any, kind: str) -> tuple[Any, ...]:
+    if not isinstance(values, list | tuple):
+        raise RequestError(f"{name} must be {kind}, not {values!r}", param=name)
+    return tuple(values)
+
+
+def _check_flag(name: str, value: bool) -> None:
+    if type(value) is not bool:
+        raise RequestError(f"{name} must be True or False, not {value!r}", param=name)
+
+
+def _check_bias(logit_bias: dict[int, float]) -> None:
+    if not isinstance(logit_bias, dict):
+        raise RequestError(
+            f"logit_bias must be a dict from token id to bias, not {logit_bias!r}", param="logit_bias"
+        )
+    for token_id, bias in logit_bias.items():
+        _check_range(f"logit_bias[{token_id}]", bias, -100, 100, param="logit_bias")
 
 
 def _check_range(

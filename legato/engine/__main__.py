@@ -51,7 +51,7 @@ def serve(channel: Channel[ToEngine]) -> str:
         engine = load_engine(start.config, report)
     except (LegatoError, OSError) as error:
         channel.send([StartFailed(error=str(error))])
-        return f"start failed: {error}"
+        return "the start failed"  # the API process says why
     channel.send(
         [
             Ready(

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 from legato.core.errors import (
+    ClosedError,
     EngineDiedError,
     NonFiniteLogitsError,
     NotReadyError,
@@ -12,7 +13,7 @@ from legato.core.errors import (
 )
 from legato.frontend.answer import Answer
 from legato.frontend.generator import TextDelta
-from legato.ipc.client import EngineClient
+from legato.ipc.client import EngineClient, EngineStage
 from legato.ipc.messages import Accepted, Failed, Rejected, TokenOutput
 from legato.ipc.reply_router import Reply
 
@@ -27,7 +28,7 @@ class AnswerStream:
         self._client = client
         self._answers = dict(answers)  # request id -> answer, until it is finished
         self._loop = asyncio.get_running_loop()
-        self._replies: asyncio.Queue[Reply] = asyncio.Queue()
+        self._replies: asyncio.Queue[Reply | None] = asyncio.Queue()  # None wakes up after aclose()
 
     def sink(self, reply: Reply) -> None:
         """Called by the client's reader thread."""
@@ -44,7 +45,7 @@ class AnswerStream:
                 while waiting:
                     reply = await self._replies.get()
                     if not isinstance(reply, Accepted):
-                        raise _error(reply)
+                        raise self._error(reply)
                     waiting.remove(reply.request_id)
         except TimeoutError:
             await self.aclose()
@@ -59,8 +60,10 @@ class AnswerStream:
         try:
             while self._answers:
                 reply = await self._replies.get()
+                if not self._answers:
+                    return  # closed meanwhile, by another task
                 if not isinstance(reply, TokenOutput):
-                    raise _error(reply)
+                    raise self._error(reply)
                 answer = self._answers.get(reply.request_id)
                 if answer is None:
                     continue  # tokens computed before the engine heard that a stop text had ended it
@@ -74,20 +77,22 @@ class AnswerStream:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """Abort what still runs."""
+        """Abort what still runs; a task that iterates meanwhile comes to its end."""
         self._client.abort(self._answers)
         self._answers.clear()
+        self._replies.put_nowait(None)
 
-
-def _error(reply: Reply) -> Exception:
-    match reply:
-        case Rejected(code="queue_full"):
-            return OverloadedError(reply.message, retry_after_s=QUEUE_FULL_RETRY_S)
-        case Rejected():
-            return RequestError(reply.message, param=reply.param, code=reply.code)
-        case Failed(code="non_finite_logits"):
-            return NonFiniteLogitsError(reply.error)
-        case Failed():
-            return EngineDiedError(reply.error)
-        case _:
-            return EngineDiedError(f"an unexpected answer of the engine: {type(reply).__name__}")
+    def _error(self, reply: Reply | None) -> Exception:
+        match reply:
+            case Rejected(code="queue_full"):
+                return OverloadedError(reply.message, retry_after_s=QUEUE_FULL_RETRY_S)
+            case Rejected():
+                return RequestError(reply.message, param=reply.param, code=reply.code)
+            case Failed(code="non_finite_logits"):
+                return NonFiniteLogitsError(reply.error)
+            case Failed() if self._client.status.stage is EngineStage.CLOSED:
+                return ClosedError(reply.error)
+            case Failed():
+                return EngineDiedError(reply.error)
+            case _:
+                return EngineDiedError(f"an unexpected answer of the engine: {type(reply).__name__}")

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from legato.core.errors import RequestError
+from legato.core.errors import ClosedError, RequestError
 from legato.core.request_limits import RequestLimits
 from legato.core.sampling_params import SamplingParams
 from legato.frontend.answer import Answer
 from legato.frontend.answer_stream import AnswerStream
 from legato.frontend.generator import ChatMessage, Prompt
-from legato.ipc.client import EngineClient
+from legato.ipc.client import EngineClient, EngineStage
 from legato.ipc.messages import AddRequest, Ready
 from legato.tokenization.chat_template import ChatTemplate
+from legato.tokenization.messages import plain_messages
 from legato.tokenization.tokenizer import Tokenizer
 
 START_TIMEOUT_S = 120.0
@@ -89,14 +90,18 @@ class AsyncLLM:
     ) -> list[int]:
         if self._chat_template is None:
             raise RequestError(
-                "this model has no chat template; use /v1/completions, or give one with --chat-template FILE",
+                "this model has no chat template; complete a prompt instead, or give --chat-template FILE",
                 param="messages",
             )
-        render = self._chat_template.render
+        plain, render = plain_messages(messages), self._chat_template.render
         text = await asyncio.to_thread(
-            render, messages, add_generation_prompt=add_generation_prompt, **template_kwargs
+            render, plain, add_generation_prompt=add_generation_prompt, **template_kwargs
         )
-        return await self.tokenize(text, add_special_tokens=False)
+        try:
+            return await self.tokenize(text, add_special_tokens=False)
+        except RequestError as error:
+            error.param = "messages"  # the caller gave no other prompt
+            raise
 
     async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         ready = await self.wait_ready()
@@ -114,7 +119,10 @@ class AsyncLLM:
         return await asyncio.to_thread(decode) if len(token_ids) > LONG_TEXT_CHARS else decode()
 
     async def wait_ready(self) -> Ready:
-        """What the engine can take; sleeps while it is loading. Raises NotReadyError."""
+        """What the engine can take; sleeps while it is loading. Raises NotReadyError, ClosedError."""
+        status = self.client.status
+        if status.stage is EngineStage.CLOSED:
+            raise ClosedError(status.detail)
         if self.client.ready is not None:
             return self.client.ready
         self.client.start()
@@ -138,12 +146,17 @@ class AsyncLLM:
         return await asyncio.to_thread(encode) if sum(map(len, texts)) > LONG_TEXT_CHARS else encode()
 
     def _encode_now(self, prompts: Sequence[Prompt], add_special_tokens: bool) -> list[list[int]]:
-        return [
-            self._need_tokenizer("prompt").encode(prompt, add_special_tokens=add_special_tokens)
-            if isinstance(prompt, str)
-            else list(prompt)
-            for prompt in prompts
-        ]
+        return [self._ids_of(prompt, add_special_tokens) for prompt in prompts]
+
+    def _ids_of(self, prompt: Prompt, add_special_tokens: bool) -> list[int]:
+        if isinstance(prompt, str):
+            return self._need_tokenizer("prompt").encode(prompt, add_special_tokens=add_special_tokens)
+        if isinstance(prompt, list | tuple):
+            return list(prompt)
+        raise RequestError(
+            f"a prompt must be a text or a list of token ids, not of type {type(prompt).__name__}",
+            param="prompt",
+        )
 
     def _need_tokenizer(self, param: str) -> Tokenizer:
         if self.tokenizer is None:

@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 from legato.core.config import EngineConfig
-from legato.core.errors import ModelError, NotReadyError
+from legato.core.errors import ClosedError, ModelError, NotReadyError, RequestError
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.core.settings import resolve_settings
 from legato.frontend.generator import ChatMessage, Prompt, TextDelta, Usage
@@ -60,23 +60,24 @@ class LLM:
             raise ModelError(str(error)) from error
 
     def generate(
-        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None
+        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None, **unknown: Never
     ) -> list[Completion]:
         """Complete each prompt, a text or token ids; answers come in the order of the prompts.
 
         Without params the model's own sampling defaults hold, and at most 16 tokens are made.
-        Raises RequestError naming the field at fault; then no prompt is computed.
+        Raises RequestError naming the argument or field at fault; then no prompt is computed. ClosedError
+        after close().
         """
-        many = _listed(prompts)
-        if not many:
-            return []
-        return _run(self._generate(many, params or SamplingParams(**self._default_params)))
+        _refuse("generate", unknown)
+        many, params = _listed(prompts), self._checked(params)
+        return self._ask(self._generate(many, params)) if many else []
 
-    def chat(self, messages: Sequence[ChatMessage], params: SamplingParams | None = None) -> Completion:
-        """Answer a conversation; without params up to the end of the context."""
-        if params is None:
-            params = SamplingParams(**{"max_tokens": None, **self._default_params})
-        return _run(self._chat(messages, params))
+    def chat(
+        self, messages: Sequence[ChatMessage], params: SamplingParams | None = None, **unknown: Never
+    ) -> Completion:
+        """Answer a conversation; without params up to the end of the context. Raises as generate() does."""
+        _refuse("chat", unknown)
+        return self._ask(self._chat(messages, self._checked(params, max_tokens=None)))
 
     def close(self) -> None:
         """End the engine process."""
@@ -88,8 +89,31 @@ class LLM:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _checked(self, params: SamplingParams | None, **defaults: Any) -> SamplingParams:
+        """The params, else the model's own over `defaults`."""
+        if params is None:
+            return SamplingParams(**{**defaults, **self._default_params})
+        if isinstance(params, SamplingParams):
+            return params
+        raise RequestError(
+            "params must be one SamplingParams for all prompts, such as SamplingParams(max_tokens=20),"
+            f" not of type {type(params).__name__}",
+            param="params",
+        )
+
+    def _ask(self, question: Coroutine[Any, Any, Result]) -> Result:
+        try:
+            return _run(question)
+        except ClosedError:
+            raise ClosedError("this LLM is closed; open another one") from None
+
     async def _chat(self, messages: Sequence[ChatMessage], params: SamplingParams) -> Completion:
-        return (await self._generate([await self._llm.chat_prompt(messages)], params))[0]
+        prompt = await self._llm.chat_prompt(messages)
+        try:
+            return (await self._generate([prompt], params))[0]
+        except RequestError as error:
+            error.param = "messages" if error.param == "prompt" else error.param
+            raise
 
     async def _generate(self, prompts: Sequence[Prompt], params: SamplingParams) -> list[Completion]:
         answers: list[list[TextDelta]] = [[] for _ in prompts]
@@ -98,10 +122,22 @@ class LLM:
         return [_completion(deltas) for deltas in answers]
 
 
-def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
-        return [prompts]  # type: ignore[list-item]
-    return list(prompts)  # type: ignore[arg-type]
+def _refuse(method: str, unknown: Mapping[str, object]) -> None:
+    """Raise TypeError for keyword arguments that `method` does not have, with a word on what it takes."""
+    for name in unknown:
+        raise TypeError(f"{method}() has no argument {name!r}; settings go in as params=SamplingParams(...)")
+
+
+def _listed(prompts: Any) -> list[Prompt]:
+    if isinstance(prompts, str):
+        return [prompts]
+    if not isinstance(prompts, list | tuple):
+        raise RequestError(
+            "prompts must be a text, a list of token ids or a list of such prompts,"
+            f" not of type {type(prompts).__name__}",
+            param="prompts",
+        )
+    return [prompts] if prompts and isinstance(prompts[0], int) else list(prompts)
 
 
 def _completion(deltas: Sequence[TextDelta]) -> Completion:

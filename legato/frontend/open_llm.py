@@ -12,6 +12,7 @@ from legato.core.errors import ConfigError
 from legato.frontend.async_llm import AsyncLLM
 from legato.ipc.client import EngineClient, ProcessClient
 from legato.modelfiles.catalog import resolve
+from legato.modelfiles.model_config import read_model_config
 from legato.tokenization.chat_template import load_chat_template
 from legato.tokenization.tokenizer import load_tokenizer
 
@@ -39,6 +40,7 @@ def open_llm(config: EngineConfig, client: EngineClient | None = None) -> Opened
     if config.trust_remote_code:
         raise ConfigError("--trust-remote-code is refused: legato never runs code that comes with a model")
     files = resolve(config.model, revision=config.revision, report=logger.info)
+    read_model_config(files.path)  # what can be told from the model's header starts no engine in vain
     if client is None:
         client = ProcessClient(replace(config, model=str(files.path)))
     client.start()

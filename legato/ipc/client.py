@@ -104,6 +104,7 @@ class ProcessClient:
         self._changed = threading.Condition()  # guards everything below
         self._status = EngineStatus(EngineStage.STOPPED)
         self._ready: Ready | None = None
+        self._was_ready = False
         self._router = ReplyRouter()
         self._outbox: Outbox = SimpleQueue()
         self._process: EngineProcess | None = None
@@ -192,12 +193,13 @@ class ProcessClient:
                         self._set_status(EngineStage.LOADING, f"starting again: {reason}")
                     else:
                         self._set_status(EngineStage.FAILED, reason)
+                        if self._was_ready:  # else whoever waits for the start is told
+                            logger.error("the engine is not started again: %s", reason)
                 self._ready = None
                 self._outbox = SimpleQueue()
                 lost = self._router.forget_all()
             _fail(lost, reason)
             if self._status.stage is EngineStage.FAILED:
-                logger.error("no engine: %s", reason)
                 return
 
     def _serve_one(self) -> tuple[str, bool]:
@@ -230,12 +232,10 @@ class ProcessClient:
             exit_reason = process.wait()
         if start_error is not None:
             return start_error, False
-        logger.log(
-            logging.INFO if self._is_closed else logging.ERROR,
-            "engine pid %d has ended: %s",
-            process.pid,
-            exit_reason,
-        )
+        if self._is_closed:
+            logger.info("engine pid %d was ended by legato", process.pid)
+        else:
+            logger.error("engine pid %d has ended: %s", process.pid, exit_reason)
         return f"the engine process has ended ({exit_reason})", True
 
     def _dispatch(self, message: FromEngine) -> None:
@@ -246,9 +246,10 @@ class ProcessClient:
             case Ready():
                 with self._changed:
                     self._ready = message
-                self._advance(EngineStage.READY, "waiting for work")
+                    self._was_ready = True
                 seconds = time.perf_counter() - self._started_at
                 logger.info("start: waiting for work, %.2f s after the start of the engine", seconds)
+                self._advance(EngineStage.READY, "waiting for work")  # last: others go on from here
             case StartFailed():
                 pass  # _serve_one ends with its reason
             case _:
@@ -270,7 +271,7 @@ class ProcessClient:
             return NotReadyError(
                 f"the engine is still loading ({status.detail or 'starting'}); try again soon"
             )
-        return NotReadyError(f"the engine is {status.stage}: {status.detail}", retry_after_s=5.0)
+        return NotReadyError(status.detail or f"the engine is {status.stage}", retry_after_s=None)
 
 
 def _fail(lost: Mapping[str, Sink], reason: str) -> None:

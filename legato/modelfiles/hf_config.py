@@ -35,6 +35,11 @@ def read_json_if_present(path: Path) -> dict[str, Any]:
 
 def read_hf_config(path: Path) -> ModelConfig:
     """Read a model directory; see read_model_config."""
+    if not (path / "config.json").is_file():
+        raise ModelError(
+            f"{path} has no config.json: a model's directory holds config.json and .safetensors weights, in"
+            " Hugging Face layout; a model in one .gguf file is named by the path of that file"
+        )
     config = read_json(path / "config.json")
     generation = read_json_if_present(path / "generation_config.json")
     _refuse_unsupported(config)

@@ -52,9 +52,26 @@ def _snapshot(name: str, revision: str | None, *, local_files_only: bool) -> Pat
         at = f" at revision {revision}" if revision else ""
         again = f" --revision {revision}" if revision else ""
         raise ModelError(
-            f"model {name}{at} is not in the Hugging Face cache and cannot be downloaded: {error}\n"
-            f"With a network (and HF_TOKEN if it is gated) this brings it: legato models pull {name}{again}"
+            f"model {name}{at} is not in the Hugging Face cache and cannot be downloaded: {_reason(error)}."
+            f" After that, this brings it: legato models pull {name}{again}"
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong with the hub or the way to it, and the remedy, in one line."""
+    from huggingface_hub import errors
+
+    remedies: tuple[tuple[type[Exception], str], ...] = (  # subclasses stand before their bases
+        (errors.GatedRepoError, "its authors ask for consent: give it on huggingface.co, and set HF_TOKEN"),
+        (errors.RepositoryNotFoundError, "the hub has no such model: correct its name, or set HF_TOKEN"),
+        (errors.RevisionNotFoundError, "the hub has no such revision of it: name another one"),
+        (errors.OfflineModeIsEnabled, "HF_HUB_OFFLINE forbids it: unset that"),
+        (errors.LocalEntryNotFoundError, "the hub cannot be reached: connect this machine to it"),
+    )
+    for kind, remedy in remedies:
+        if isinstance(error, kind) or isinstance(error.__cause__, kind):
+            return remedy
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _is_complete(folder: Path) -> bool:

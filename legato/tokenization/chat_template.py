@@ -38,13 +38,12 @@ class ChatTemplate:
     ) -> str:
         """The prompt's text.
 
-        A content given as a list of text parts is their texts joined without anything between, and a
-        content of null is "". kwargs are further variables for the template.
-        Raises RequestError with the template's own reason when it refuses the messages, and for parts
-        of other types than text.
+        messages  roles and texts, as plain_messages gives them
+        kwargs    further variables for the template
+        Raises RequestError with the template's own reason when it refuses the messages.
         """
         variables = self._special_tokens | kwargs
-        variables["messages"] = [_with_text(message) for message in messages]
+        variables["messages"] = [dict(message) for message in messages]
         variables["add_generation_prompt"] = add_generation_prompt
         try:
             return render_bounded(lambda: self._template.generate(variables))
@@ -95,22 +94,3 @@ def _read_text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"cannot read the chat template {file}: {error}") from error
-
-
-def _with_text(message: Mapping[str, Any]) -> dict[str, Any]:
-    content = message.get("content")
-    if content is None and "content" in message:
-        return {**message, "content": ""}
-    if not isinstance(content, list):
-        return dict(message)
-    return {**message, "content": "".join(_part_text(part) for part in content)}
-
-
-def _part_text(part: Any) -> str:
-    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-    if kind != "text":
-        raise RequestError(f"content parts of type {kind!r} are not supported, only text", param="messages")
-    text = part.get("text")
-    if not isinstance(text, str):
-        raise RequestError("a content part of type 'text' needs a text", param="messages")
-    return text

@@ -57,11 +57,15 @@ def test_without_a_lifespan_the_first_request_starts_the_engine(app: FastAPI, se
     assert service.num_starts == 5
 
 
-def test_lifespan_starts_and_closes_each_service_once(app: FastAPI, service: FakeService) -> None:
+def test_lifespan_starts_and_closes_each_service_once(
+    app: FastAPI, service: FakeService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     with TestClient(app) as client:
         assert client.get("/health").status_code == 200
         assert (service.num_starts, service.num_closes) == (1, 0)
     assert service.num_closes == 1
+    assert caplog.text.count("ready: fake, ") == 1
 
 
 def test_model_that_cannot_be_loaded_leaves_the_server_up_to_say_so(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from legato.core.errors import EngineDiedError, NotReadyError, OverloadedError
+from legato.core.errors import ClosedError, EngineDiedError, NotReadyError, OverloadedError
 from tests.api.fake_service import FakeService
 from tests.api.openai_calls import USER, refused
 from tests.fakes import FakeGenerator
@@ -242,7 +242,8 @@ def test_every_sampling_field_reaches_the_engine(client: TestClient, generator: 
     ],
 )
 def test_values_out_of_range_are_refused_by_name(client: TestClient, field: str, value: Any) -> None:
-    assert refused(client, "/v1/completions", {"prompt": "a", field: value})["param"] == field
+    error = refused(client, "/v1/completions", {"prompt": "a", field: value})
+    assert (error["param"], error["code"]) == (field, "invalid_value")
 
 
 def test_number_beyond_every_float_is_refused(client: TestClient) -> None:
@@ -276,6 +277,7 @@ def test_prompt_over_the_context_is_400_before_any_event(client: TestClient, str
     [
         (OverloadedError("the queue is full", retry_after_s=0.25), 429, "queue_full"),
         (NotReadyError("loading", retry_after_s=2.5), 503, "not_ready"),
+        (ClosedError("the server is shutting down"), 503, "shutting_down"),
         (EngineDiedError("the engine ended"), 503, "engine_died"),
     ],
 )

@@ -24,7 +24,13 @@ LOADING = ServiceState(
     progress=0.4,
     retry_after_s=1.5,
 )
-DEAD = ServiceState(stage="ended", is_ready=False, is_alive=False, reason="the engine ended three times")
+DEAD = ServiceState(
+    stage="ended",
+    is_ready=False,
+    is_alive=False,
+    reason="the engine ended three times",
+    retry_after_s=None,
+)
 
 
 def sample(client: TestClient, series: str) -> float:
@@ -61,7 +67,10 @@ def test_dead_engine_is_neither(client: TestClient, service: FakeService) -> Non
 
     assert health.status_code == 503
     assert health.json()["reason"] == "the engine ended three times"
-    assert client.get("/ready").status_code == 503
+    ready = client.get("/ready")
+    assert ready.status_code == 503
+    assert "retry_after_s" not in ready.json()
+    assert "retry-after" not in ready.headers
 
 
 def test_one_dead_model_of_two_is_seen() -> None:
@@ -171,7 +180,25 @@ def test_scrapes_read_the_engines_gauges(client: TestClient, service: FakeServic
 def test_documentation_is_served(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
 
-    assert client.get("/docs").status_code == 200
+    assert client.get("/redoc").status_code == 404
     assert all(operation["summary"] for path in paths.values() for operation in path.values())
     assert "422" not in paths["/v1/completions"]["post"]["responses"]
     assert "422" in paths["/generate"]["post"]["responses"]
+
+
+def test_page_of_the_routes_loads_nothing_from_elsewhere(client: TestClient) -> None:
+    page = client.get("/docs")
+
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert 'fetch("openapi.json"' in page.text
+    assert re.findall(r"https?://|//cdn|<link [^>]*stylesheet|<script[^>]* src", page.text) == []
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/generate", "/tokenize"])
+def test_every_field_of_a_body_is_described(client: TestClient, path: str) -> None:
+    api = client.get("/openapi.json").json()
+    name = api["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    fields = api["components"]["schemas"][name.rpartition("/")[2]]["properties"]
+
+    assert {field for field, schema in fields.items() if not schema.get("description")} == set()

@@ -1,5 +1,6 @@
 """`legato bench batching` with real servers, small."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,10 @@ def test_both_policies_are_measured_and_written_down(
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in told.out.splitlines()[2:]]
     assert [(row[0], row[6]) for row in rows] == [("4", "1"), ("6", "2")]
     assert told.out in page.read_text()
-    assert "bench batching: 6 prompts, continuous" in told.err
+    assert "bench batching: 4 prompts, static; 40 of 40 answers to go\n" in told.err
+    assert re.search(
+        r"bench batching: 6 prompts, continuous; 12 of 40 answers to go, about \d+ s\n", told.err
+    )
 
 
 @pytest.mark.model

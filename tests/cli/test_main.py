@@ -61,7 +61,13 @@ def test_each_command_has_help(argv: list[str], name: str, capsys: pytest.Captur
         ),
         (["serve", "--api-keyy=secret"], "unknown argument --api-keyy; did you mean --api-key?"),
         (["serve", "one", "two"], "unknown argument two (see legato serve --help)"),
-        (["serve", "--port", "http"], "argument --port: invalid int value: 'http'"),
+        (["serve", "--port", "http"], "legato: error: --port http: expected a whole number"),
+        (["serve", "--port", "65536"], "legato: error: --port 65536: must be at most 65535"),
+        (
+            ["serve", "--trust-remote-code"],
+            "legato: error: --trust-remote-code is refused: legato never runs",
+        ),
+        (["serve", "--vllm-url", "localhost:8001"], "--vllm-url localhost:8001: expected a URL like http://"),
         (["serve", "--batching", "dynamic"], "invalid choice: 'dynamic'"),
         (["serve", "--tensor-parallel-size", "2"], "unknown argument --tensor-parallel-size"),
         (["serv"], "invalid choice: 'serv' (choose from 'serve'"),
@@ -98,6 +104,17 @@ def test_errors_have_no_traceback(
     monkeypatch.setattr(models, "list_models", fail)
     assert main(["models", "list"]) == code
     assert capsys.readouterr().err == (f"legato: error: {error}\n" if str(error) else "\n")
+
+
+def test_variable_that_nothing_reads_is_warned_about(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LEGATO_BATCHIN", "static")
+    assert main(["models", "list"]) == 0
+    assert capsys.readouterr().err == (
+        "legato: warning: the variable LEGATO_BATCHIN is not known and changes nothing;"
+        " did you mean LEGATO_BATCHING?\n"
+    )
 
 
 def test_reader_that_leaves_is_no_error() -> None:

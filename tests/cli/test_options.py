@@ -46,6 +46,7 @@ def test_flag_wins_over_variable_and_variable_over_default(monkeypatch: pytest.M
         (["--page-size=1"], "block_size", 1),
         (["--batching", "static"], "batching", "static"),
         (["--seed", "-1"], "seed", -1),
+        (["--kv-cache-memory-bytes", "64M"], "kv_cache_memory_bytes", 64 * 2**20),
         (["--served-model-name", "a,b", "--served-model-name", "c"], "served_model_name", ("a", "b", "c")),
     ],
 )
@@ -67,7 +68,7 @@ def test_two_different_models_are_refused() -> None:
 
 
 def test_value_below_the_least_is_refused() -> None:
-    with pytest.raises(ConfigError, match="max_num_seqs=0: must be at least 1"):
+    with pytest.raises(ConfigError, match=r"^--max-num-seqs 0: must be at least 1"):
         resolve(EngineConfig, parse("--max-num-seqs", "0"))
 
 

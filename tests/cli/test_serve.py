@@ -29,15 +29,15 @@ PATIENCE_S = 60.0
 
 @dataclass
 class Serving:
-    """`legato serve` in a process; `log` is what it has written so far."""
+    """`legato serve` in a process; `log` is what it has written so far, on both of its outputs."""
 
     process: "subprocess.Popen[str]"
     log: str = ""
 
     def read_until(self, pattern: str) -> re.Match[str]:
         """Read the log up to a line with the pattern in it."""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
             self.log += line
             if found := re.search(pattern, line):
                 return found
@@ -51,7 +51,7 @@ class Serving:
         """Send a signal to the whole group, as a terminal does; the seconds until the process has ended."""
         started = time.perf_counter()
         os.killpg(self.process.pid, sig)
-        self.log += self.process.communicate(timeout=PATIENCE_S)[1]
+        self.log += self.process.communicate(timeout=PATIENCE_S)[0]
         return time.perf_counter() - started
 
 
@@ -65,7 +65,10 @@ def start(tiny_model: Path) -> Iterator[Start]:
 
     def start_one(model: Path = tiny_model, *flags: str) -> Serving:
         command = [sys.executable, "-m", "legato", "serve", str(model), "--port", "0", *flags]
-        started.append(Serving(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0)))
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0
+        )
+        started.append(Serving(process))
         return started[-1]
 
     yield start_one
@@ -99,7 +102,7 @@ def test_missing_model_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_print_config_ends_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "/nowhere", "--print-config", "--api-key", "secret", "--port", "70000"]) == 0
+    assert main(["serve", "/nowhere", "--print-config", "--api-key", "secret"]) == 0
     table = capsys.readouterr().out
     assert re.search(r"^--model +/nowhere +argument$", table, re.MULTILINE)
     assert re.search(r"^--api-key +\*\*\* +argument$", table, re.MULTILINE)
@@ -136,7 +139,8 @@ def test_signal_ends_open_streams_with_a_reason(start: Start, sig: int) -> None:
     idle.close()
     connection.close()
     assert serving.process.returncode == 0
-    assert json.loads(error.removeprefix("data: "))["error"]["message"] == "the server is shutting down"
+    error = json.loads(error.removeprefix("data: "))["error"]
+    assert (error["code"], error["message"]) == ("shutting_down", "the server is shutting down")
     assert done == "data: [DONE]"
     assert serving.log.splitlines()[-1].endswith(f"legato: end: {signal.Signals(sig).name}")
     assert "Traceback" not in serving.log
@@ -154,7 +158,7 @@ def test_second_signal_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
     app = app_for(EngineConfig(model="/nowhere"), ServerConfig())
-    server = HttpServer(app, app.state.models.unique()[0], lambda: None)
+    server = HttpServer(app, lambda: None)
     server.handle_exit(signal.SIGINT, None)
     assert (server.should_exit, server.end_reason, codes) == (True, "SIGINT", [])
     server.handle_exit(signal.SIGINT, None)
@@ -168,13 +172,36 @@ def test_model_that_can_never_be_loaded_ends_the_server(
     weights = broken / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     serving = start(broken)
-    serving.log += serving.process.communicate(timeout=PATIENCE_S)[1]
+    log = serving.process.communicate(timeout=PATIENCE_S)[0]
     assert serving.process.returncode == 1
-    assert "end: the model cannot be served" in serving.log
-    last = serving.log.splitlines()[-1]
-    assert last.startswith("legato: error: ")
-    assert "model.safetensors" in last
-    assert "Traceback" not in serving.log
+    assert "end: the model cannot be served" in log
+    last = log.splitlines()[-1]
+    assert last.startswith(f"legato: error: {weights}")
+    assert "ERROR" not in log
+    assert "Traceback" not in log
+
+
+def test_model_that_its_header_forbids_starts_no_engine(start: Start, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(b"GGUF" + bytes([3, 0, 0, 0]))
+    log = start(cut).process.communicate(timeout=PATIENCE_S)[0]
+    assert "engine pid" not in log
+    assert log.count("in the middle of its header") == 1
+    assert log.splitlines()[-1].startswith(f"legato: error: {cut} is not whole: it ends at byte 8")
+
+
+def test_tokenizer_that_cannot_be_read_ends_the_one_engine(start: Start, tiny_model: Path) -> None:
+    log = start(tiny_model, "--tokenizer", "/nowhere").process.communicate(timeout=PATIENCE_S)[0]
+    assert log.count("start: parent pid") == 1
+    assert "was ended by legato" in log
+    assert "SIGKILL" not in log
+    assert log.splitlines()[-1].startswith("legato: error: ")
+
+
+def test_address_is_told_however_quiet_the_log_is(start: Start, tiny_model: Path) -> None:
+    serving = start(tiny_model, "--log-level", "error")
+    serving.connect().close()
+    assert serving.log.startswith("ready on http://127.0.0.1:")
 
 
 def test_probes_and_requests_leave_no_line_by_default(start: Start) -> None:
@@ -186,6 +213,6 @@ def test_probes_and_requests_leave_no_line_by_default(start: Start) -> None:
         assert connection.getresponse().read()
     connection.close()
     serving.end(signal.SIGINT)
-    ends = ("legato: end: ", "engine: end: ", "has ended: ")
+    ends = ("legato: end: ", "engine: end: ", "was ended by legato")
     new_lines = serving.log.splitlines()[num_lines:]
     assert [line for line in new_lines if not any(end in line for end in ends)] == []

@@ -1,5 +1,9 @@
 """Each setting's range, at its edges and beyond, and how a misfit is named."""
 
+import pickle
+from copy import copy
+from dataclasses import replace
+
 import pytest
 
 from legato.core.errors import RequestError
@@ -44,8 +48,12 @@ def test_values_up_to_the_edge_are_taken(field: str, values: list[object]) -> No
         ("min_tokens", [-1, 2**63, 0.0]),
         ("max_tokens", [0, -5, 16.0, 2**63, "16"]),
         ("seed", [-(2**63) - 1, 2**64, 0.5]),
-        ("stop", [("",), ("a", ""), "", (5,), ("\ud800",), ("a\udfff",)]),
-        ("logit_bias", [{3: 100.5}, {3: -100.5}, {3: NAN}, {3: "x"}]),
+        ("stop", [("",), ("a", ""), "", (5,), ("\ud800",), ("a\udfff",), 5, None, {"a"}]),
+        ("stop_token_ids", [5, "5", None]),
+        ("logit_bias", [{3: 100.5}, {3: -100.5}, {3: NAN}, {3: "x"}, [3], None]),
+        ("ignore_eos", ["yes", 1, None]),
+        ("skip_special_tokens", ["no"]),
+        ("include_stop_str_in_output", [0]),
     ],
 )
 def test_value_beyond_the_edge_is_refused_and_its_field_named(field: str, values: list[object]) -> None:
@@ -72,6 +80,30 @@ def test_fewest_tokens_cannot_be_above_the_most() -> None:
 
 def test_one_stop_text_needs_no_list() -> None:
     assert SamplingParams(stop="END").stop == ("END",)
+
+
+def test_lists_are_kept_as_tuples() -> None:
+    params = SamplingParams(stop=["a", "b"], stop_token_ids=[1, 2])  # type: ignore[arg-type]
+    assert (params.stop, params.stop_token_ids) == (("a", "b"), (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("max_token", r"did you mean max_tokens\?"),
+        ("n", "a prompt that is given several times gets as many answers"),
+        ("logprobs", "it has max_tokens, temperature, top_p, "),
+    ],
+)
+def test_setting_that_there_is_not_is_refused_with_a_remedy(name: str, remedy: str) -> None:
+    with pytest.raises(TypeError, match=f"SamplingParams has no setting '{name}'; {remedy}"):
+        SamplingParams(**{name: 1})
+
+
+def test_settings_can_be_copied_and_replaced() -> None:
+    params = SamplingParams(max_tokens=5, stop="END")
+    assert pickle.loads(pickle.dumps(params)) == copy(params) == params  # noqa: S301 - our own bytes
+    assert replace(params, max_tokens=6) == SamplingParams(max_tokens=6, stop="END")
 
 
 @pytest.mark.parametrize(("temperature", "is_greedy"), [(0, True), (9.9e-6, True), (1e-5, False), (1, False)])

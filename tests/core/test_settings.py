@@ -7,7 +7,7 @@ import pytest
 
 from legato.core.config import EngineConfig, ServerConfig
 from legato.core.errors import ConfigError
-from legato.core.settings import resolve_settings
+from legato.core.settings import resolve_settings, unknown_variables
 
 
 def from_variable(name: str, text: str, kind: type[Any] = EngineConfig) -> object:
@@ -56,7 +56,7 @@ def test_unknown_setting_names_the_near_one(given: str, hint: str) -> None:
 
 @pytest.mark.parametrize(("word", "value"), [("1", True), ("Yes", True), ("ON", True), ("true", True)])
 def test_words_for_true(word: str, value: bool) -> None:
-    assert from_variable("trust_remote_code", word) is value
+    assert from_variable("enable_log_requests", word, ServerConfig) is value
 
 
 @pytest.mark.parametrize("word", ["0", "No", "OFF", "false"])
@@ -69,6 +69,10 @@ def test_words_for_false(word: str) -> None:
     [
         ("max_model_len", "128", 128),
         ("seed", "-5", -5),
+        ("kv_cache_memory_bytes", "1000", 1000),
+        ("kv_cache_memory_bytes", "2G", 2 * 2**30),
+        ("kv_cache_memory_bytes", "3KiB", 3 * 2**10),
+        ("kv_cache_memory_bytes", "4mb", 4 * 2**20),
         ("tokenizer", "/a/b", "/a/b"),
         ("batching", "static", "static"),
         ("served_model_name", "a, b,,c ", ("a", "b", "c")),
@@ -82,10 +86,16 @@ def test_variables_are_read_by_their_type(name: str, text: str, value: object) -
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("max_model_len", "long", "LEGATO_MAX_MODEL_LEN='long': expected int"),
-        ("overlap", "perhaps", "LEGATO_OVERLAP='perhaps': say 1 or 0"),
+        ("max_model_len", "long", "LEGATO_MAX_MODEL_LEN=long: expected a whole number"),
+        ("overlap", "perhaps", "LEGATO_OVERLAP=perhaps: expected yes, true, on, 1, or no, false, off, 0"),
+        (
+            "kv_cache_memory_bytes",
+            "1.5G",
+            "LEGATO_KV_CACHE_MEMORY_BYTES=1.5G: expected bytes, or .* like 512M",
+        ),
+        ("trust_remote_code", "yes", "LEGATO_TRUST_REMOTE_CODE is refused: legato never runs code"),
         ("block_size", "0", "LEGATO_BLOCK_SIZE=0: must be at least 1"),
-        ("batching", "magic", "LEGATO_BATCHING='magic': choose one of continuous, prefill-first, static"),
+        ("batching", "magic", "LEGATO_BATCHING=magic: choose one of continuous, prefill-first, static"),
     ],
 )
 def test_variable_that_does_not_fit_is_refused_by_its_name(name: str, text: str, message: str) -> None:
@@ -97,13 +107,14 @@ def test_variable_that_does_not_fit_is_refused_by_its_name(name: str, text: str,
     ("name", "value", "message"),
     [
         ("max_num_seqs", 0, "max_num_seqs=0: must be at least 1"),
-        ("max_num_seqs", "4", "max_num_seqs='4': expected int"),
-        ("max_num_seqs", True, "max_num_seqs=True: expected int"),
-        ("max_num_batched_tokens", None, "max_num_batched_tokens=None: expected int"),
+        ("max_num_seqs", "4", "max_num_seqs='4': expected a whole number"),
+        ("max_num_seqs", True, "max_num_seqs=True: expected a whole number"),
+        ("max_num_batched_tokens", None, "max_num_batched_tokens=None: expected a whole number"),
         ("seed", 2**63, "seed=9223372036854775808: more than 64 bits hold"),
-        ("overlap", 1, "overlap=1: expected bool"),
-        ("model", None, "model=None: expected str"),
-        ("backend", "gpu", "backend='gpu': choose one of"),
+        ("overlap", 1, "overlap=1: expected True or False"),
+        ("model", None, "model=None: expected a text"),
+        ("backend", "gpu", "backend=gpu: choose one of"),
+        ("port", 8001, "port is a setting of the HTTP server: give it to legato serve"),
         ("served_model_name", 5, "served_model_name: expected a text or a list of texts"),
         ("served_model_name", ["a", 5], "served_model_name: expected a text or a list of texts"),
     ],
@@ -111,6 +122,38 @@ def test_variable_that_does_not_fit_is_refused_by_its_name(name: str, text: str,
 def test_argument_that_does_not_fit_is_refused(name: str, value: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         resolve_settings(EngineConfig, {name: value}, {})
+
+
+def test_other_spellings_of_a_flag_are_settings_and_variables_too() -> None:
+    assert resolve_settings(EngineConfig, {"page_size": 8}, {}).value.block_size == 8
+    resolved = resolve_settings(EngineConfig, {}, {"LEGATO_PAGE_SIZE": "4"})
+    assert (resolved.value.block_size, resolved.sources["block_size"]) == (4, "LEGATO_PAGE_SIZE")
+    with pytest.raises(ConfigError, match="page_size=0: must be at least 1"):
+        resolve_settings(EngineConfig, {"page_size": 0}, {})
+    with pytest.raises(ConfigError, match="page_size and block_size are one setting"):
+        resolve_settings(EngineConfig, {"page_size": 8, "block_size": 8}, {})
+
+
+@pytest.mark.parametrize(("port", "fault"), [(-1, "at least 0"), (65536, "at most 65535")])
+def test_number_that_is_no_port_is_refused(port: int, fault: str) -> None:
+    with pytest.raises(ConfigError, match=f"port={port}: must be {fault}"):
+        resolve_settings(ServerConfig, {"port": port}, {})
+
+
+@pytest.mark.parametrize("url", ["localhost:8001", "ftp://host", "http://", "http://host:port"])
+def test_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="expected a URL like http://"):
+        resolve_settings(ServerConfig, {"vllm_url": url}, {})
+
+
+def test_variables_that_nothing_reads_are_told_with_the_near_name() -> None:
+    environ = {"LEGATO_HOME": "/a", "LEGATO_ISA": "avx2", "LEGATO_PAGE_SIZE": "8", "LEGATOS": "no matter"}
+    assert unknown_variables(environ) == []
+    near, far = unknown_variables({"LEGATO_MAX_NUM_SEQ": "3", "LEGATO_XYZZY": "1"})
+    assert near.endswith(
+        "LEGATO_MAX_NUM_SEQ is not known and changes nothing; did you mean LEGATO_MAX_NUM_SEQS?"
+    )
+    assert far.endswith("LEGATO_XYZZY is not known and changes nothing")
 
 
 def test_secret_that_does_not_fit_is_not_shown() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 import legato.frontend.answer_stream as answer_stream
 from legato.core.errors import (
+    ClosedError,
     EngineDiedError,
     LegatoError,
     NonFiniteLogitsError,
@@ -17,6 +18,7 @@ from legato.core.errors import (
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.frontend.answer import Answer
 from legato.frontend.answer_stream import AnswerStream
+from legato.ipc.client import EngineStage, EngineStatus
 from legato.ipc.messages import Accepted, Failed, Rejected, TokenOutput
 from legato.ipc.reply_router import Reply
 from tests.frontend.answers import gather
@@ -26,7 +28,8 @@ from tests.tokenization.tiny_tokenizers import byte_level_tokenizer
 class FakeClient:
     """Stands in for EngineClient: remembers what was aborted."""
 
-    def __init__(self) -> None:
+    def __init__(self, stage: EngineStage = EngineStage.READY) -> None:
+        self.status = EngineStatus(stage)
         self.aborted: list[str] = []
 
     def abort(self, request_ids: Iterable[str]) -> None:
@@ -163,6 +166,45 @@ def test_failure_of_one_ends_the_stream_and_aborts_the_others() -> None:
     with pytest.raises(EngineDiedError, match="SIGKILL"):
         asyncio.run(main())
     assert "a" in client.aborted
+
+
+def test_failure_by_an_engine_that_was_closed_is_told_from_a_death() -> None:
+    async def main() -> None:
+        stream = open_stream(client, "a")
+        stream.sink(Failed(request_id="a", error="the server is shutting down"))
+        await gather(stream)
+
+    client = FakeClient(EngineStage.CLOSED)
+    with pytest.raises(ClosedError, match="the server is shutting down"):
+        asyncio.run(main())
+
+
+def test_closing_ends_the_iteration_of_another_task() -> None:
+    async def main() -> list[str]:
+        stream = open_stream(client, "a", "b")
+        reader = asyncio.create_task(gather(stream, 2))
+        stream.sink(tokens("a", "x"))
+        await asyncio.sleep(0)  # the reader waits
+        await asyncio.sleep(0)
+        await stream.aclose()
+        return [answer.text for answer in await reader]
+
+    client = FakeClient()
+    assert asyncio.run(main()) == ["x", ""]
+    assert client.aborted == ["a", "b"]
+
+
+def test_what_had_arrived_when_the_stream_was_closed_is_dropped() -> None:
+    async def main() -> list[str]:
+        stream = open_stream(client, "a")
+        reader = asyncio.create_task(gather(stream))
+        await asyncio.sleep(0)
+        stream.sink(Failed(request_id="a", error="too late"))
+        await stream.aclose()
+        return [answer.text for answer in await reader]
+
+    client = FakeClient()
+    assert asyncio.run(main()) == [""]
 
 
 def test_replies_after_the_loop_was_closed_abort_the_request() -> None:

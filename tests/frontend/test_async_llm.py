@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from legato.core.errors import NonFiniteLogitsError, NotReadyError, OverloadedError, RequestError
+from legato.core.errors import ClosedError, NonFiniteLogitsError, OverloadedError, RequestError
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.frontend.async_llm import AsyncLLM
 from legato.frontend.generator import Usage
@@ -147,14 +147,17 @@ def test_several_prompts_keep_their_places(llm: AsyncLLM) -> None:
 @pytest.mark.parametrize(
     ("bad", "code"),
     [
-        ("", None),
-        ([], None),
+        ("", "invalid_value"),
+        ([], "invalid_value"),
+        (7, "invalid_value"),
+        (b"bytes", "invalid_value"),
+        (None, "invalid_value"),
         ([1, 10**6], "invalid_token_id"),
         ([1, 1.5], "invalid_token_id"),
         ([1] * 600, "context_length_exceeded"),
     ],
 )
-def test_one_bad_prompt_refuses_all_and_queues_none(llm: AsyncLLM, bad: object, code: str | None) -> None:
+def test_one_bad_prompt_refuses_all_and_queues_none(llm: AsyncLLM, bad: object, code: str) -> None:
     submitted: list[AddRequest] = []
     llm.client.submit = lambda requests, sink: submitted.extend(requests)  # type: ignore[method-assign]
     with pytest.raises(RequestError) as refusal:
@@ -221,20 +224,26 @@ def test_event_loops_one_after_the_other_and_two_at_once(llm: AsyncLLM) -> None:
 def test_full_queue_is_an_overload_and_leaves_nothing_running(
     open_model: OpenModel, tiny_model: Path
 ) -> None:
-    llm = open_model(tiny_model, max_num_queued_reqs=2)
+    llm = open_model(tiny_model, max_num_seqs=1, max_num_queued_reqs=2)
 
     async def main() -> None:
         with pytest.raises(OverloadedError, match="the limit is 2"):
-            await llm.submit(["a", "b", "c"], SamplingParams(max_tokens=400, ignore_eos=True))
+            await llm.submit(["a", "b", "c", "d"], SamplingParams(max_tokens=400, ignore_eos=True))
         await wait_until(lambda: running(llm) == 0)
 
     asyncio.run(main())
 
 
-def test_closed_engine_is_not_ready(llm: AsyncLLM) -> None:
-    llm.client.close()
-    with pytest.raises(NotReadyError, match="closed"):
-        asyncio.run(answer_to(llm, "a"))
+def test_closed_engine_is_told_from_one_that_died(llm: AsyncLLM) -> None:
+    async def main() -> None:
+        stream = await llm.submit(["a"], SamplingParams(max_tokens=500, ignore_eos=True))
+        llm.client.close()
+        with pytest.raises(ClosedError, match="closed"):
+            await gather(stream)
+        with pytest.raises(ClosedError, match="closed"):
+            await answer_to(llm, "a")
+
+    asyncio.run(main())
 
 
 def test_damaged_model_fails_the_request_that_meets_the_damage(llm: AsyncLLM) -> None:

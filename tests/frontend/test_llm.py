@@ -5,12 +5,13 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import legato
 from legato.core.config import EngineConfig
-from legato.core.errors import ConfigError, EngineDiedError, ModelError, RequestError
+from legato.core.errors import ClosedError, ConfigError, EngineDiedError, ModelError, RequestError
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.engine.assembly import load_engine
 from legato.engine.inproc import InprocClient
@@ -22,6 +23,7 @@ from legato.ipc.supervisor import EngineProcess, start_engine
 from legato.tokenization.tokenizer import load_tokenizer
 from tests.frontend.answers import gather
 
+USER = {"role": "user", "content": "hi"}
 GREEDY = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
 
 
@@ -78,13 +80,60 @@ def test_without_params_sixteen_tokens_are_made(llm: LLM) -> None:
 
 
 def test_chat_goes_on_to_the_end_of_the_context(llm: LLM) -> None:
-    messages = [{"role": "user", "content": "hi"}]
-    completion = llm.chat(messages)
+    completion = llm.chat([USER])
     prompt_len = len("<user>hi\n<assistant>")
     assert completion.usage.prompt_tokens == prompt_len
     if completion.finish_reason is FinishReason.LENGTH:
         assert completion.usage.completion_tokens == 512 - prompt_len
-    assert llm.chat(messages, GREEDY) == llm.generate("<user>hi\n<assistant>", GREEDY)[0]
+    assert llm.chat([USER], GREEDY) == llm.generate("<user>hi\n<assistant>", GREEDY)[0]
+
+
+@pytest.mark.parametrize("prompts", [None, 5, {"prompt": "a"}, b"abc", iter(["a"])])
+def test_what_is_no_prompt_is_refused(llm: LLM, prompts: Any) -> None:
+    with pytest.raises(RequestError, match="a text, a list of token ids or a list of such") as refusal:
+        llm.generate(prompts, GREEDY)
+    assert refusal.value.param == "prompts"
+
+
+@pytest.mark.parametrize("params", [{"max_tokens": 3}, [GREEDY, GREEDY], "greedy", 0])
+def test_what_is_no_sampling_params_is_refused(llm: LLM, params: Any) -> None:
+    for ask in (lambda: llm.generate("a", params), lambda: llm.chat([USER], params)):
+        with pytest.raises(RequestError, match=r"such as SamplingParams\(max_tokens=20\)") as refusal:
+            ask()
+        assert refusal.value.param == "params"
+
+
+def test_argument_of_another_name_is_refused_with_the_right_one(llm: LLM) -> None:
+    with pytest.raises(TypeError, match=r"generate\(\) has no argument 'sampling_params'; .*params="):
+        llm.generate("a", sampling_params=GREEDY)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"chat\(\) has no argument 'temperature'; .*params="):
+        llm.chat([USER], temperature=0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("messages", "param"),
+    [
+        ("hi", "messages"),
+        (USER, "messages"),
+        ([], "messages"),
+        ([[USER], [USER]], "messages.0"),
+        ([{"content": "hi"}], "messages.0.role"),
+        ([{"role": "user", "content": "a" * 600}], "messages"),
+    ],
+)
+def test_fault_of_a_conversation_is_named(llm: LLM, messages: Any, param: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        llm.chat(messages, GREEDY)
+    assert refusal.value.param == param
+
+
+def test_closed_llm_says_so(tiny_model: Path) -> None:
+    engine = load_engine(EngineConfig(model=str(tiny_model), num_pages=16), lambda *_: None)
+    llm = LLM(tiny_model, client=InprocClient(engine))
+    llm.close()
+    for ask in (lambda: llm.generate("a"), lambda: llm.chat([USER])):
+        with pytest.raises(ClosedError, match="this LLM is closed"):
+            ask()
 
 
 def test_it_works_where_an_event_loop_runs_already(llm: LLM) -> None:
@@ -99,9 +148,9 @@ def test_it_works_where_an_event_loop_runs_already(llm: LLM) -> None:
     [
         ({"unknown_setting": 1}, "there is no setting 'unknown_setting'"),
         ({"max_num_seq": 4}, "did you mean max_num_seqs"),
-        ({"max_num_seqs": "4"}, "expected int"),
+        ({"max_num_seqs": "4"}, "max_num_seqs"),
         ({"batching": "magic"}, "choose one of continuous"),
-        ({"trust_remote_code": True}, "--trust-remote-code is refused"),
+        ({"trust_remote_code": True}, "trust.remote.code is refused"),
     ],
 )
 def test_setting_that_does_not_fit_is_refused(

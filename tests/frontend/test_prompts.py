@@ -121,6 +121,18 @@ def test_chat_prompt_is_the_templates_text_as_ids(llm: AsyncLLM) -> None:
     assert asyncio.run(main()) == ["<user>안녕\n<assistant>", "<user>안녕\n"]
 
 
+def test_chat_that_is_far_too_long_names_the_messages(llm: AsyncLLM) -> None:
+    with pytest.raises(RequestError, match="characters; a context of 512 tokens") as refusal:
+        asyncio.run(llm.chat_prompt([{"role": "user", "content": "a" * 5000}]))
+    assert (refusal.value.code, refusal.value.param) == ("context_length_exceeded", "messages")
+
+
+def test_chat_checks_its_messages(llm: AsyncLLM) -> None:
+    with pytest.raises(RequestError, match="one of system, developer") as refusal:
+        asyncio.run(llm.chat_prompt([{"role": "king", "content": "hi"}]))
+    assert refusal.value.param == "messages.0.role"
+
+
 def test_chat_without_a_template_names_the_remedy(open_model: OpenModel, tmp_path: Path) -> None:
     llm = open_model(write_tiny_model(tmp_path, chat_template=None))
     with pytest.raises(RequestError, match="--chat-template FILE") as refusal:

@@ -138,14 +138,41 @@ def test_client_that_brings_something_else_is_seen(wheel: Path, client: Client, 
 
 
 def test_failure_says_what_the_client_said_and_what_to_do(home: Path, wheel: Path, client: Client) -> None:
-    client("print('ERROR: no route to the index', file=sys.stderr); sys.exit(1)")
+    log = "WARNING: Retrying\\nERROR: no version\\nERROR: no route to the index\\nWARNING: a new pip is there"
+    client(f"print('{log}', file=sys.stderr); sys.exit(1)")
     with pytest.raises(ModelError) as failure:
         catalog.resolve(NAME)
     message = str(failure.value)
     assert "model tiny is not on this machine" in message
     assert "no route to the index" in message
     assert "legato models pull tiny" in message
+    assert "WARNING" not in message
+    assert "no version" not in message
     assert files_in(home / "models/tiny") == {".lock"}
+
+
+def test_folder_that_cannot_be_written_is_named_with_its_variable(home: Path, wheel: Path) -> None:
+    home.write_text("a file where the folder should be")
+    with pytest.raises(ModelError, match=r"cannot write to .*LEGATO_HOME") as failure:
+        catalog.resolve(NAME)
+    assert "network" not in str(failure.value)
+
+
+def test_cursor_that_the_clients_bar_has_hidden_is_shown_again(
+    wheel: Path, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    client("")
+    with (tmp_path / "terminal").open("w+") as terminal:
+        terminal.isatty = lambda: True  # type: ignore[method-assign]
+        monkeypatch.setattr("sys.stderr", terminal)
+        monkeypatch.setattr("subprocess.run", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            catalog.resolve(NAME)
+        terminal.seek(0)
+        assert terminal.read() == download.SHOW_CURSOR
 
 
 def test_one_download_serves_all_who_wait(wheel: Path, client: Client) -> None:
@@ -231,6 +258,15 @@ def test_hub_model_that_is_not_whole_is_not_used(tmp_path: Path, state: str) -> 
     assert catalog.where("org/name") is None
     with pytest.raises(ModelError, match=r"org/name"):
         catalog.resolve("org/name")
+
+
+def test_hub_that_cannot_be_asked_is_told_in_one_paragraph() -> None:
+    with pytest.raises(ModelError) as failure:
+        catalog.resolve("org/name")
+    assert str(failure.value) == (
+        "model org/name is not in the Hugging Face cache and cannot be downloaded: HF_HUB_OFFLINE forbids it:"
+        " unset that. After that, this brings it: legato models pull org/name"
+    )
 
 
 def test_absent_hub_model_says_which_command_brings_it() -> None:

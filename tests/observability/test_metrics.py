@@ -49,6 +49,13 @@ def test_first_token_is_timed_from_the_requests_head_to_its_first_text(bench: Be
     assert bench.sample("time_to_first_token_seconds_count") == 1
 
 
+def test_times_at_which_series_were_made_are_left_out(bench: Bench) -> None:
+    bench.metrics.accepted("m", received_at=98.0)
+
+    assert "legato_requests_accepted_total" in bench.metrics.render().decode()
+    assert "_created" not in bench.metrics.render().decode()
+
+
 def test_step_of_k_tokens_gives_k_samples_of_a_kth_of_the_gap(bench: Bench) -> None:
     meter = bench.metrics.accepted("m", received_at=100.0)
     meter.tokens(3, has_text=True, prompt_tokens=7)

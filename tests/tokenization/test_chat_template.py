@@ -72,33 +72,6 @@ def test_default_model_gives_the_text_of_transformers() -> None:
     )
 
 
-def test_text_parts_are_joined_with_nothing_between() -> None:
-    parts = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
-    messages = [
-        {"role": "user", "content": parts},
-        {"role": "user", "content": []},
-        {"role": "a", "content": None},
-    ]
-    assert ChatTemplate(CONTENTS).render(messages) == "[user:Hello][user:][a:]"
-    assert messages[0]["content"] is parts
-
-
-@pytest.mark.parametrize(
-    ("part", "complaint"),
-    [
-        ({"type": "image_url", "image_url": {"url": "x"}}, "'image_url' are not supported"),
-        ({"text": "x"}, "None are not supported"),
-        ("x", "'str' are not supported"),
-        ({"type": "text"}, "needs a text"),
-        ({"type": "text", "text": 5}, "needs a text"),
-    ],
-)
-def test_other_parts_are_named(part: Any, complaint: str) -> None:
-    with pytest.raises(RequestError, match=complaint) as refusal:
-        ChatTemplate(CONTENTS).render([{"role": "user", "content": [part]}])
-    assert refusal.value.param == "messages"
-
-
 @pytest.mark.parametrize(
     ("source", "reason"),
     [

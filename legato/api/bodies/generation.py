@@ -83,6 +83,11 @@ def one_of(description: str) -> WrapValidator:
     return WrapValidator(validate)
 
 
+def optional(description: str, default: Any = None) -> Any:
+    """A field that may be absent or null; `default` is what holds then, where that is always the same."""
+    return Field(None, description=description, json_schema_extra={"default": default})
+
+
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 TokenId = Annotated[int, Field(gt=-(2**31), lt=2**31)]  # the vocabulary's own range is the engine's to check
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
@@ -106,26 +111,32 @@ class Body(BaseModel):
 class GenerationBody(Body):
     """What each body that generates may hold; null is like absent: the model's default, else the API's."""
 
-    max_tokens: Int64 | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: Int64 | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    stop: Annotated[str | Texts | None, one_of("a text or a list of texts")] = None
-    stop_token_ids: list[Int64] | None = None
-    include_stop_str_in_output: bool | None = None
-    min_tokens: Int64 | None = None
-    ignore_eos: bool | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-    skip_special_tokens: bool | None = None
-    priority: Int64 | None = None
-    cache_salt: str | None = None
-    truncate_prompt_tokens: Annotated[int, Field(ge=1, lt=2**63)] | None = None
-    add_special_tokens: bool | None = None
+    max_tokens: Int64 | None = optional("tokens of the answer at most")
+    temperature: float | None = optional("0 to 2; 0 takes the most probable token")
+    top_p: float | None = optional("above 0, to 1: share of probability to draw from")
+    top_k: Int64 | None = optional("how many tokens to draw from; 0 and -1: every one")
+    min_p: float | None = optional("0 to 1: least probability, as a share of the highest")
+    seed: int | None = optional("the same seed gives the same answer; without one it is drawn")
+    stop: Annotated[str | Texts | None, one_of("a text or a list of texts")] = optional(
+        "texts that end the answer and are no part of it"
+    )
+    stop_token_ids: list[Int64] | None = optional("further tokens that end the answer")
+    include_stop_str_in_output: bool | None = optional("leave the stop text in the answer", False)
+    min_tokens: Int64 | None = optional("no end before so many tokens", 0)
+    ignore_eos: bool | None = optional("do not end where the model would", False)
+    presence_penalty: float | None = optional("-2 to 2, off the logits of generated tokens", 0)
+    frequency_penalty: float | None = optional("-2 to 2, the same for each time that they came", 0)
+    repetition_penalty: float | None = optional(
+        "above 1: tokens of prompt and answer become less probable", 1
+    )
+    logit_bias: dict[str, float] | None = optional("token id to what is added to its logit, -100 to 100")
+    skip_special_tokens: bool | None = optional("leave special tokens out of the text", True)
+    priority: Int64 | None = optional("lower runs earlier", 0)
+    cache_salt: str | None = optional("prompts with different salts share no cached prefix", "")
+    truncate_prompt_tokens: Annotated[int, Field(ge=1, lt=2**63)] | None = optional(
+        "keep the last so many tokens of the prompt"
+    )
+    add_special_tokens: bool | None = optional("put before a text what the model expects there", True)
 
     def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
         """What the body says, else what `defaults` say. Raises RequestError naming the field at fault."""

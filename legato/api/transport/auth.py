@@ -1,15 +1,22 @@
-"""Bearer keys: every route asks for one, by construction, but for two that probes call."""
+"""Bearer keys: every route asks for one, by construction, but for two that probes call and an empty page."""
 
 import hashlib
 import hmac
 import ipaddress
+import logging
 from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from legato.api.errors import ErrorAnswer
 
-OPEN_PATHS = frozenset({"/health", "/ready"})
+logger = logging.getLogger(__name__)
+
+OPEN_PATHS = frozenset({"/docs", "/health", "/ready"})  # /docs asks for the key itself, to show anything
+NO_KEY = (
+    "this server has no API key, so it answers clients on its own machine alone;"
+    " start it with --api-key KEY or set LEGATO_API_KEY to serve others"
+)
 
 
 class Authentication:
@@ -21,6 +28,7 @@ class Authentication:
     def __init__(self, app: ASGIApp, api_keys: Iterable[str]) -> None:
         self._app = app
         self._digests = [hashlib.sha256(key.encode()).digest() for key in api_keys]
+        self._has_warned = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or _path(scope) in OPEN_PATHS:
@@ -39,10 +47,10 @@ class Authentication:
         if not self._digests:
             if is_local(scope):
                 return None
-            return (
-                "this server has no API key, so it answers clients on its own machine alone;"
-                " start it with --api-key KEY or set LEGATO_API_KEY to serve others"
-            )
+            if not self._has_warned:  # once: under uvicorn nothing says earlier that the address is open
+                self._has_warned = True
+                logger.warning("401 for the client %s: %s", scope["client"][0], NO_KEY)
+            return NO_KEY
         values = [value for name, value in scope["headers"] if name == b"authorization"]
         if not values:
             return "an API key is needed: send the header authorization: Bearer KEY"

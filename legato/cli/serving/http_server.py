@@ -12,8 +12,8 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from legato.api.service import ModelService
-from legato.core.errors import LegatoError, ModelError
+from legato.api.service import ModelService, ServedModels
+from legato.core.errors import LegatoError
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class HttpServer(uvicorn.Server):
     on_ready  called once, when the model is
     """
 
-    def __init__(self, app: FastAPI, service: ModelService, on_ready: Callable[[], None]) -> None:
+    def __init__(self, app: FastAPI, on_ready: Callable[[], None]) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -43,12 +43,13 @@ class HttpServer(uvicorn.Server):
             )
         )
         self.end_reason = "an internal error"
-        self._service = service
+        self._models: ServedModels = app.state.models
         self._on_ready = on_ready
         self._failure: LegatoError | None = None
+        app.state.on_start = self._end_start
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve to the end. Raises ModelError when it ends because the model cannot be served."""
+        """Serve to the end. Raises what the model cannot be served for, if it ends because of that."""
         super().run(sockets)
         if self._failure is not None:
             raise self._failure
@@ -62,26 +63,23 @@ class HttpServer(uvicorn.Server):
         self.end_reason = signal.Signals(sig).name
         self.should_exit = True
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._start = asyncio.create_task(self._watch_start())
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to end, asked ten times a second."""
+        return await super().on_tick(counter) or self._failure is not None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._start.cancel()
         ending = asyncio.create_task(self._end_streams())
         await super().shutdown(sockets)
         ending.cancel()
 
-    async def _watch_start(self) -> None:
-        try:
-            await self._service.start()
-        except LegatoError as error:
-            self._failure = ModelError(self._service.state().reason or str(error))
-            self.end_reason = "the model cannot be served"
-            self.should_exit = True
-        else:
+    def _end_start(self, service: ModelService, seconds: float, error: LegatoError | None) -> None:
+        """Told by the app's lifespan."""
+        if error is None:
             self._on_ready()
+        elif not self.should_exit:
+            self._failure = error
+            self.end_reason = "the model cannot be served"
 
     async def _end_streams(self) -> None:
         await asyncio.sleep(STREAM_GRACE_S)
-        await self._service.close()
+        await asyncio.gather(*(service.close() for service in self._models.unique()))

@@ -17,8 +17,6 @@ def open_listener(host: str, port: int) -> socket.socket:
 
     Raises ListenError when the port is taken or not allowed, ConfigError when there is no such address.
     """
-    if not 0 <= port <= 65535:
-        raise ConfigError(f"--port {port}: ports go from 0 to 65535")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError) as error:
@@ -53,10 +51,13 @@ def url_of(listener: socket.socket) -> str:
 def _explained(error: OSError, host: str, port: int) -> LegatoError:
     if error.errno == errno.EADDRINUSE:
         return ListenError(
-            f"port {port} on {host} is taken by another program; end that one, or choose another with --port"
+            f"port {port} on {host} is taken by another program; end that one, or choose another port with"
+            " --port or LEGATO_PORT"
         )
     if error.errno == errno.EADDRNOTAVAIL:
         return ConfigError(f"--host {host!r} is no address of this machine")
     if error.errno == errno.EACCES:
-        return ListenError(f"this user may not listen on port {port}; choose one above 1023 with --port")
+        return ListenError(
+            f"this user may not listen on port {port}; choose one above 1023 with --port or LEGATO_PORT"
+        )
     return ListenError(f"cannot listen on port {port} of {host}: {os.strerror(error.errno or 0)}")

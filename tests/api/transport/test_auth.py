@@ -56,7 +56,7 @@ def test_two_keys_at_once_get_401(client: TestClient) -> None:
     assert client.get("/v1/models", headers=headers).status_code == 401
 
 
-def test_every_route_but_two_wants_a_key(client: TestClient) -> None:
+def test_every_route_but_three_wants_a_key(client: TestClient) -> None:
     app = client.app
     assert isinstance(app, FastAPI)
     paths = {
@@ -75,7 +75,7 @@ def test_every_route_but_two_wants_a_key(client: TestClient) -> None:
         if client.request(method, path).status_code != 401
     }
 
-    assert let_in == {"/health", "/ready"}
+    assert let_in == {"/docs", "/health", "/ready"}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "testclient", ""])
@@ -91,6 +91,18 @@ def test_without_keys_others_get_401_with_the_remedy(service: FakeService, host:
     assert "--api-key" in response.json()["error"]["message"]
     assert "LEGATO_API_KEY" in response.json()["error"]["message"]
     assert keyless(service, host).get("/health").status_code == 200
+
+
+def test_first_client_that_is_refused_for_want_of_a_key_is_warned_about(
+    service: FakeService, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = keyless(service, "10.0.0.7")
+    for _ in range(2):
+        client.get("/v1/models")
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert "10.0.0.7" in record.getMessage()
+    assert "LEGATO_API_KEY" in record.getMessage()
 
 
 def test_prefix_of_a_proxy_neither_opens_nor_closes_a_route(service: FakeService) -> None:

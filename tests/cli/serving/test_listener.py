@@ -11,7 +11,7 @@ from legato.core.errors import ConfigError
 def test_second_listener_on_a_port_is_refused_and_told_which() -> None:
     with open_listener("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
-        with pytest.raises(ListenError, match=f"port {port} on 127.0.0.1 is taken"):
+        with pytest.raises(ListenError, match=f"port {port} on 127.0.0.1 is taken .* --port or LEGATO_PORT"):
             open_listener("127.0.0.1", port)
 
 
@@ -21,12 +21,6 @@ def test_port_is_free_again_when_its_server_has_closed_connections() -> None:
         with socket.create_connection(address):
             first.accept()[0].close()  # the side that closes first holds the port for a while
     open_listener(*address).close()
-
-
-@pytest.mark.parametrize("port", [-1, 65536])
-def test_number_that_is_no_port_is_refused(port: int) -> None:
-    with pytest.raises(ConfigError, match="ports go from 0 to 65535"):
-        open_listener("127.0.0.1", port)
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "256.1.1.1", "a..b"])
