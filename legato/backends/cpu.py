@@ -79,7 +79,7 @@ class CpuBackend:
     def _pack(
         self, program: Program, stored: Mapping[str, StoredWeight]
     ) -> dict[tuple[Weight, ...], "PackedWeight"]:
-        """Every matrix that a product or an embedding reads, those of one product stacked; each packed once."""
+        """Every matrix that is read, those of one product stacked; each is packed once."""
         wanted = {
             (op.weight,) if isinstance(op, Embedding) else op.weights
             for op in program.ops
@@ -131,8 +131,8 @@ class CpuProgram:
 class Recorder:
     """Records a program on a tape, fusing as it goes.
 
-    A split is never copied: attention reads q, k and v, and SwiGLU its gate and its up, where the product before
-    them wrote them. A product that is only added to another value is added in place.
+    A split is never copied: attention reads q, k and v, and SwiGLU its gate and its up, where the product
+    before them wrote them. A product that is only added to another value is added in place.
     """
 
     def __init__(
@@ -217,4 +217,4 @@ class Recorder:
 
 
 def _max_position(program: Program) -> int:
-    return max(op.rope.max_position for op in program.ops if isinstance(op, Rope))
+    return max((op.rope.max_position for op in program.ops if isinstance(op, Rope)), default=0)

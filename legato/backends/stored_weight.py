@@ -18,8 +18,8 @@ class StoredWeight:
     f32   values float32
     f16   values uint16, IEEE half bits
     bf16  values uint16, bfloat16 bits
-    q4    value = q * scale + minimum. values uint8 [outputs, inputs / 2]: byte j of a group of 32 inputs holds
-          q[j] in its low half and q[j + 16] in its high one; scales and minimums float32 [outputs, inputs / 32]
+    q4    value = q * scale + minimum. values uint8 [outputs, inputs / 2]: byte j of a group of 32 inputs
+          holds q[j] low and q[j + 16] high; scales and minimums float32 [outputs, inputs / 32]
     q8    value = q * scale. values int8 [outputs, inputs], scales float32 [outputs, inputs / 32]
     """
 

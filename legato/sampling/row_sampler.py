@@ -67,10 +67,8 @@ class NativeSampler:
             )
             for row in rows
         ]
-        return [
-            None if token_id < 0 else token_id
-            for token_id in sample_rows(self._device, logits, settings).tolist()
-        ]
+        chosen: list[int] = sample_rows(self._device, logits, settings).tolist()
+        return [NOT_FINITE if token_id < 0 else token_id for token_id in chosen]
 
 
 def _sample(logits: np.ndarray, row: SampleRow) -> int | str:

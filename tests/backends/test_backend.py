@@ -1,10 +1,11 @@
-"""Choosing a backend, and inputs that contradict themselves."""
+"""Layouts of the K/V store, and inputs that contradict themselves."""
 
 import numpy as np
 import pytest
 
-from legato.backends.backend import ForwardInputs, KVLayout, choose_backend
-from legato.core.errors import ConfigError, ModelError
+from legato.backends.backend import ForwardInputs, KVLayout
+from legato.backends.reference import ReferenceBackend
+from legato.core.errors import ModelError
 from legato.models.registry import build_program
 from tests.fakes import random_model
 
@@ -22,15 +23,6 @@ def make(**changes: list[int]) -> ForwardInputs:
     return ForwardInputs(**{name: np.array(value, np.int32) for name, value in (GOOD | changes).items()})
 
 
-def test_reference_is_chosen_by_name() -> None:
-    assert choose_backend("reference").name == "reference"
-
-
-def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"--backend abacus.*reference"):
-        choose_backend("abacus")
-
-
 def test_a_layout_counts_tokens_and_bytes() -> None:
     kv = KVLayout(num_layers=30, num_pages=10, page_size=16, num_kv_heads=3, head_dim=64)
 
@@ -43,7 +35,7 @@ def test_a_kv_store_of_other_sizes_is_refused(kv: KVLayout) -> None:
     config, weights = random_model(0, vocab_size=8)
 
     with pytest.raises(ModelError, match=r"attention of layer \d has 3 K/V heads of 64, but the K/V store"):
-        choose_backend("reference").compile(build_program(config), weights, kv)
+        ReferenceBackend().compile(build_program(config), weights, kv)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The same promise on the cpu backend, for each instruction set of this machine and each format of weights."""
+"""The same promise on the cpu backend, for each instruction set here and each format of weights."""
 
 from functools import cache
 

@@ -1,6 +1,7 @@
 """Our logits against those of Hugging Face transformers, weights decoded to float32 in both."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM, PreTrainedMo
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from legato.backends.backend import CompiledProgram, KVLayout
+from legato.backends.cpu import CpuBackend, CpuOptions
 from legato.backends.reference import ReferenceBackend
 from legato.core.config import DEFAULT_MODEL
+from legato.kernels.library import NoKernels, open_device
 from legato.modelfiles.catalog import resolve
 from legato.modelfiles.model_config import read_model_config
 from legato.models.registry import build_program
@@ -25,10 +28,25 @@ NUM_PAGES, PAGE_SIZE = 48, 16
 GREEDY_STEPS = 40
 
 
-def compile_model(path: Path) -> CompiledProgram:
+class Ours(NamedTuple):
+    """A compiled model and the backend that runs it."""
+
+    backend: str
+    model: CompiledProgram
+
+
+def compile_model(path: Path, backend: str) -> CompiledProgram:
+    """The model with its weights decoded to float32, and K/V in float32 too."""
     config = read_model_config(path)
     kv = KVLayout(config.num_layers, NUM_PAGES, PAGE_SIZE, config.num_kv_heads, config.head_dim)
-    return ReferenceBackend().compile(build_program(config), load_weights(path, config), kv)
+    weights = {name: weight.float32() for name, weight in load_weights(path, config).items()}
+    if backend == "reference":
+        return ReferenceBackend().compile(build_program(config), weights, kv)
+    device = open_device()
+    assert not isinstance(device, NoKernels)
+    max_len = NUM_PAGES * PAGE_SIZE
+    options = CpuOptions(float_weights="f32", kv_is_bf16=False, max_tokens=max_len, max_samples=max_len)
+    return CpuBackend(device, options).compile(build_program(config), weights, kv)
 
 
 def our_logits(model: CompiledProgram, token_ids: list[int], start: int = 0) -> np.ndarray:
@@ -74,9 +92,9 @@ def default_path() -> Path:
     return resolve(DEFAULT_MODEL).path
 
 
-@pytest.fixture(scope="module")
-def default_ours(default_path: Path) -> CompiledProgram:
-    return compile_model(default_path)
+@pytest.fixture(scope="module", params=["reference", "cpu"])
+def default_ours(request: pytest.FixtureRequest, default_path: Path) -> Ours:
+    return Ours(request.param, compile_model(default_path, request.param))
 
 
 @pytest.fixture(scope="module")
@@ -92,24 +110,23 @@ def default_theirs(default_path: Path) -> PreTrainedModel:
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("num_tokens", [1, 17, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_tokens", [1, 17, 600])
 def test_default_models_logits_are_hugging_faces_at_every_position(
-    num_tokens: int, default_ours: CompiledProgram, default_theirs: PreTrainedModel
+    num_tokens: int, default_ours: Ours, default_theirs: PreTrainedModel
 ) -> None:
     ids = random_ids(num_tokens, 49_152)
-
-    assert worst_difference(our_logits(default_ours, ids), hf_logits(default_theirs, ids)) <= TOLERANCE
+    assert worst_difference(our_logits(default_ours.model, ids), hf_logits(default_theirs, ids)) <= TOLERANCE
 
 
 @pytest.mark.model
 def test_default_models_greedy_text_is_hugging_faces(
-    default_path: Path, default_ours: CompiledProgram, default_theirs: PreTrainedModel
+    default_path: Path, default_ours: Ours, default_theirs: PreTrainedModel
 ) -> None:
     tokenizer = load_tokenizer(default_path)
     assert tokenizer is not None
 
     assert_same_greedy_text(
-        default_ours, default_theirs, tokenizer.encode("The three largest cities of France are")
+        default_ours.model, default_theirs, tokenizer.encode("The three largest cities of France are")
     )
 
 
@@ -141,9 +158,9 @@ def test_a_tiny_checkpoints_logits_and_greedy_text_are_hugging_faces(
     num_kv_heads: int, is_tied: bool, tmp_path: Path
 ) -> None:
     theirs = save_tiny_llama(tmp_path, num_kv_heads=num_kv_heads, is_tied=is_tied)
-    ours = compile_model(tmp_path)
-
-    for num_tokens in (1, 17, 600):
-        ids = random_ids(num_tokens, 300)
-        assert worst_difference(our_logits(ours, ids), hf_logits(theirs, ids)) <= TOLERANCE
-    assert_same_greedy_text(ours, theirs, random_ids(17, 300))
+    for backend in ("reference", "cpu"):
+        ours = compile_model(tmp_path, backend)
+        for num_tokens in (1, 17, 600):
+            ids = random_ids(num_tokens, 300)
+            assert worst_difference(our_logits(ours, ids), hf_logits(theirs, ids)) <= TOLERANCE, backend
+        assert_same_greedy_text(ours, theirs, random_ids(17, 300))

@@ -12,18 +12,20 @@ from legato.core.errors import ModelError
 from legato.modelfiles.catalog import resolve
 from legato.modelfiles.model_config import ModelConfig, read_model_config
 from legato.weights.gguf_tensors import GgufFile
-from legato.weights.loader import Weights, expected_shapes, load_weights
+from legato.weights.loader import expected_shapes, load_weights
 from legato.weights.names import GGUF_NAMES, HF_NAMES, layer_names
 from tests.model_builders import TINY_GGUF, TINY_LLAMA, gguf_bytes, random_tensors, write_json
 
+Arrays = dict[str, np.ndarray]
 
-def write_folder(folder: Path, tensors: Weights, **changes: Any) -> ModelConfig:
+
+def write_folder(folder: Path, tensors: Arrays, **changes: Any) -> ModelConfig:
     write_json(folder / "config.json", TINY_LLAMA | changes)
     safetensors.numpy.save_file(tensors, folder / "model.safetensors")
     return read_model_config(folder)
 
 
-def tiny_weights(config: ModelConfig) -> Weights:
+def tiny_weights(config: ModelConfig) -> Arrays:
     """Random weights of the tiny model by their canonical names."""
     shapes = expected_shapes(config)
     return random_tensors(
@@ -38,23 +40,23 @@ def config(tmp_path: Path) -> ModelConfig:
 
 
 @pytest.fixture
-def stored(config: ModelConfig) -> Weights:
+def stored(config: ModelConfig) -> Arrays:
     """The tiny model's tensors by their names in a Hugging Face folder."""
     names = layer_names(HF_NAMES, config.num_layers)
     return {names[canonical]: array for canonical, array in tiny_weights(config).items()}
 
 
 def test_folder_gives_every_weight_by_its_canonical_name(
-    tmp_path: Path, config: ModelConfig, stored: Weights
+    tmp_path: Path, config: ModelConfig, stored: Arrays
 ) -> None:
     write_folder(tmp_path, stored)
     weights = load_weights(tmp_path, config)
     expected = tiny_weights(config)
     assert weights.keys() == expected.keys()
     for name, array in weights.items():
-        assert array.dtype == np.float32
-        assert array.flags.c_contiguous
-        assert np.array_equal(array, expected[name]), name
+        assert array.format == "f32"
+        assert array.values.flags.c_contiguous
+        assert np.array_equal(array.values, expected[name]), name
 
 
 def interleave_halves(array: np.ndarray, num_heads: int) -> np.ndarray:
@@ -79,12 +81,12 @@ def test_gguf_gives_the_same_as_the_folder_it_was_made_from(tmp_path: Path, conf
 
     assert weights.keys() == expected.keys()
     for name, array in weights.items():
-        assert np.array_equal(array, expected[name]), name
-        assert array.flags.c_contiguous
+        assert np.array_equal(array.values, expected[name]), name
+        assert array.values.flags.c_contiguous
 
 
 @pytest.mark.parametrize("has_head", [True, False])
-def test_tied_model_has_no_head_of_its_own(tmp_path: Path, stored: Weights, has_head: bool) -> None:
+def test_tied_model_has_no_head_of_its_own(tmp_path: Path, stored: Arrays, has_head: bool) -> None:
     if not has_head:
         del stored["lm_head.weight"]
     config = write_folder(tmp_path, stored, tie_word_embeddings=True)
@@ -92,14 +94,14 @@ def test_tied_model_has_no_head_of_its_own(tmp_path: Path, stored: Weights, has_
 
 
 @pytest.mark.parametrize("name", ["lm_head.weight", "model.layers.1.mlp.up_proj.weight"])
-def test_missing_tensor_is_named(tmp_path: Path, stored: Weights, name: str) -> None:
+def test_missing_tensor_is_named(tmp_path: Path, stored: Arrays, name: str) -> None:
     del stored[name]
     config = write_folder(tmp_path, stored)
     with pytest.raises(ModelError, match=f"tensor '{name}' is missing"):
         load_weights(tmp_path, config)
 
 
-def test_tensor_of_another_shape_is_named_with_both(tmp_path: Path, stored: Weights) -> None:
+def test_tensor_of_another_shape_is_named_with_both(tmp_path: Path, stored: Arrays) -> None:
     stored["model.norm.weight"] = np.zeros(9, np.float32)
     config = write_folder(tmp_path, stored)
     with pytest.raises(ModelError, match=r"'model\.norm\.weight' has shape \[9\]; .* \[8\]"):
@@ -107,7 +109,7 @@ def test_tensor_of_another_shape_is_named_with_both(tmp_path: Path, stored: Weig
 
 
 def test_unused_tensor_is_warned_of_by_name(
-    tmp_path: Path, stored: Weights, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, stored: Arrays, caplog: pytest.LogCaptureFixture
 ) -> None:
     stored["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.zeros(2, np.float32)
     stored["model.layers.0.self_attn.q_norm.weight"] = np.zeros(4, np.float32)
@@ -131,5 +133,5 @@ def test_default_model_has_the_rows_that_transformers_has() -> None:
         ("layers.0.q_proj", "blk.0.attn_q.weight"),
         ("layers.29.k_proj", "blk.29.attn_k.weight"),
     ):
-        theirs = processor.process(GgufFile(path).read(stored), name=stored).weights
-        assert np.array_equal(weights[ours], theirs)
+        theirs = processor.process(GgufFile(path).read(stored).float32(), name=stored).weights
+        assert np.array_equal(weights[ours].float32(), theirs)

@@ -1,0 +1,71 @@
+"""The cpu backend computes what the reference computes, whatever its weights are kept in, or says why not."""
+
+import numpy as np
+import pytest
+
+from legato.backends.backend import CompiledProgram, KVLayout
+from legato.backends.cpu import CpuBackend, CpuOptions
+from legato.backends.reference import ReferenceBackend
+from legato.backends.stored_weight import StoredWeight, as_stored
+from legato.core.errors import ModelError
+from legato.kernels.library import NoKernels, open_device
+from legato.models.registry import build_program
+from legato.program.builder import Builder
+from legato.program.ops import Program, Weight
+from tests.backends.steps import Chunk, make_inputs
+from tests.fakes import random_model
+from tests.quantized import FORMATS, as_format
+
+KV = KVLayout(num_layers=2, num_pages=8, page_size=16, num_kv_heads=3, head_dim=64)
+TOLERANCES = {"f32": 1e-5, "bf16": 4e-3, "q4": 2e-2, "q8": 2e-2}  # of the logits' norm; 8-bit activations
+
+
+def compile_cpu(program: Program, weights, *, float_weights: str = "bf16") -> CompiledProgram:
+    device = open_device()
+    assert not isinstance(device, NoKernels)
+    options = CpuOptions(float_weights, kv_is_bf16=float_weights == "bf16", max_tokens=64, max_samples=64)
+    return CpuBackend(device, options).compile(program, weights, KV)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_logits_are_the_references_for_the_same_weights(name: str) -> None:
+    config, values = random_model(seed=2)
+    weights = as_format(values, name)
+    decoded = {key: as_stored(weight).float32() for key, weight in weights.items()}
+    program = build_program(config)
+    step = make_inputs(Chunk(list(range(3, 40)), 0, [5, 2, 7]), Chunk([9, 8], 0, [1]))
+    expected = ReferenceBackend().compile(program, decoded, KV).forward(step)
+    found = compile_cpu(program, weights, float_weights="f32" if name == "f32" else "bf16").forward(step)
+    difference = np.linalg.norm(found - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
+    assert difference.max() <= TOLERANCES[name]
+
+
+def test_parts_of_one_product_may_be_stored_in_different_formats() -> None:
+    config, values = random_model(seed=2)
+    weights = dict(as_format(values, "q4"))
+    weights["layers.0.v_proj"] = values["layers.0.v_proj"]
+    decoded = {key: as_stored(weight).float32() for key, weight in weights.items()}
+    step = make_inputs(Chunk([4, 5, 6], 0, [0]))
+    program = build_program(config)
+    expected = ReferenceBackend().compile(program, decoded, KV).forward(step)
+    found = compile_cpu(program, weights).forward(step)
+    assert np.linalg.norm(found - expected) <= 2e-2 * np.linalg.norm(expected)
+
+
+def test_program_that_cannot_be_fused_is_refused_with_the_reason() -> None:
+    p = Builder()
+    embedding = Weight("embed_tokens", (64, 32))
+    x = p.embedding(embedding)
+    program = p.output(p.linear(p.select(p.add(x, x)), embedding))
+    with pytest.raises(ModelError, match="the cpu backend adds products alone"):
+        compile_cpu(program, {"embed_tokens": np.zeros((64, 32), np.float32)})
+
+
+def test_stored_weight_decodes_each_format() -> None:
+    values = np.random.default_rng(0).standard_normal((6, 64)).astype(np.float32)
+    for name, tolerance in (("bf16", 2**-8), ("q4", 0.2), ("q8", 0.02)):
+        decoded = as_stored(as_format({"w": values}, name)["w"]).float32()
+        assert decoded.dtype == np.float32
+        assert np.abs(decoded - values).max() <= tolerance * np.abs(values).max(), name
+    half = StoredWeight("f16", values.shape, values.astype(np.float16).view(np.uint16))
+    assert np.array_equal(half.float32(), values.astype(np.float16).astype(np.float32))
