@@ -16,6 +16,8 @@
 constexpr int kRowTile = 6;
 constexpr int64_t kRowBlockBytes = 128 << 10;  // rows that many panels read in turn stay in the second-level cache
 
+constexpr int64_t kPrefetchBytes = 4096;        // how far ahead a low tile asks for weights
+
 struct TileArgs {
     const std::byte* panel;
     const Activations& x;
@@ -30,6 +32,15 @@ template <int R>
 struct Sums {
     F32 at[R][kPanelVectors];
 };
+
+// Asks for the weights that lie kPrefetchBytes after p. A low tile waits for memory, and what the hardware fetches ahead
+// by itself leaves bandwidth unused; a high one is busy with arithmetic.
+template <int R>
+static inline void prefetch_after(const std::byte* p, int64_t bytes) {
+    if constexpr (R <= 4) {
+        LEGATO_UNROLL for (int64_t i = 0; i < bytes; i += 64) prefetch(p + kPrefetchBytes + i);
+    }
+}
 
 template <Format format>
 static inline void load_weights(const std::byte* panel, int64_t k, F32 (&w)[kPanelVectors]) {
@@ -56,6 +67,7 @@ static inline void multiply_floats(const TileArgs& a, Sums<R>& sums) {
     for (int64_t k = 0; k < inputs; k++) {
         F32 w[kPanelVectors];
         load_weights<format>(a.panel, k, w);
+        prefetch_after<R>(a.panel + k * input_bytes(format), input_bytes(format));
         LEGATO_UNROLL for (int r = 0; r < R; r++) {
             const F32 xk = set1(x[r * inputs + k]);
             LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) sums.at[r][v] = fma(w[v], xk, sums.at[r][v]);
@@ -89,6 +101,7 @@ static inline void multiply_pairs(const TileArgs& a, Sums<R>& sums) {
         const int64_t n = inputs - begin < kPairedInputs ? inputs - begin : kPairedInputs;
         for (int r = 0; r < R; r++) round_to_bf16(x + r * inputs + begin, n, rounded[r]);
         for (int64_t k = 0; k < n; k += 2, words += kPanelWidth) {
+            prefetch_after<R>(reinterpret_cast<const std::byte*>(words), 4 * kPanelWidth);
             I32 w[kPanelVectors];
             LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) w[v] = load(words + v * kLanes);
             LEGATO_UNROLL for (int r = 0; r < R; r++) {
@@ -169,6 +182,7 @@ static inline void multiply_groups(const TileArgs& a, Sums<R>& sums) {
     const std::byte* group = a.panel;
     for (int64_t g = 0; g < num_groups; g++, group += group_bytes(format)) {
         const auto* words = reinterpret_cast<const int32_t*>(group + group_head_bytes(format));
+        prefetch_after<R>(group, group_bytes(format));
         I32 dots[R][kPanelVectors];
         if constexpr (format == Format::Q4) dot_group_u4<R>(words, q + g * kGroup, inputs, dots);
         else dot_group_i8<R>(words, q + g * kGroup, inputs, dots);

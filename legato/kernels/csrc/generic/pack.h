@@ -30,16 +30,12 @@ constexpr int64_t group_head_bytes(Format format) {
 constexpr int64_t group_words(Format format) { return format == Format::Q4 ? 4 : 8; }
 constexpr int64_t group_bytes(Format format) { return group_head_bytes(format) + 4 * group_words(format) * kPanelWidth; }
 
+// Bytes of a panel's weights for one input, of the formats without groups.
+constexpr int64_t input_bytes(Format format) { return kPanelWidth * (format == Format::F32 ? 4 : 2); }
+
 static inline int64_t panel_bytes(Format format, int64_t inputs) {
-    switch (format) {
-        case Format::F32: return inputs * kPanelWidth * 4;
-        case Format::BF16: return (inputs + (kDotsBf16 ? inputs % 2 : 0)) * kPanelWidth * 2;
-        case Format::F16: return inputs * kPanelWidth * 2;
-        case Format::Q4:
-        case Format::Q8: return inputs / kGroup * group_bytes(format);
-        case Format::I8: return inputs / kGroup * group_bytes(format) + kPanelWidth * 4;
-    }
-    return 0;
+    if (!is_grouped(format)) return input_bytes(format) * (inputs + (format == Format::BF16 && kDotsBf16 ? inputs % 2 : 0));
+    return inputs / kGroup * group_bytes(format) + (format == Format::I8 ? 4 * kPanelWidth : 0);
 }
 
 static inline int64_t packed_bytes(Format format, int64_t outputs, int64_t inputs) {
