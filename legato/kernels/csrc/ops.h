@@ -25,8 +25,8 @@ constexpr int64_t kGroup = 32;  // inputs that share a scale
 // Weights as the loader gives them. Unused pointers are null.
 //   values     F32/BF16/F16/I8: [outputs, inputs]; Q8: int8 [outputs, inputs];
 //              Q4: two a byte, [outputs, inputs / 2]: byte j of a group holds q[j] low and q[j + 16] high
-//   scales     Q4, Q8: float32 [outputs, inputs / 32]; I8: float32 [outputs]
-//   minimums   Q4: float32 [outputs, inputs / 32]
+//   scales     Q4, Q8: float32 [outputs, inputs / 32], kept as halves, so halves to begin with; I8: float32 [outputs]
+//   minimums   Q4: float32 [outputs, inputs / 32], likewise kept as halves
 struct WeightSource {
     Format format;
     int64_t outputs, inputs;

@@ -1,8 +1,8 @@
 // Vectors of the instruction set that this translation unit is compiled for, under one set of names.
 //
-// An isa/*.cpp includes <cstring>, ops.h and its intrinsics' header, defines one of LEGATO_SIMD_{SCALAR,AVX2,AVX512,NEON}, and
-// includes this, then generic/*.h, inside a namespace of its own. Everything here has internal linkage: code compiled
-// for one set must never be what the linker picks for another.
+// An isa/*.cpp includes <cstring>, ops.h and its intrinsics' header, defines one of LEGATO_SIMD_{AVX2,AVX512,NEON} or
+// none of them, and includes this, then generic/*.h, inside a namespace of its own. Everything here has internal
+// linkage: code compiled for one set must never be what the linker picks for another.
 //
 //   F32   kLanes floats                     I32  kLanes 32-bit integers
 //   Mask  kLanes truths, of a comparison
@@ -26,7 +26,7 @@
 //   both        less(a, b) equal(a, b) -> Mask; select(mask, a, b): a where true, else b; any(mask)
 //   conversion  to_i32(F32) (rounds to nearest even) to_f32(I32) round(F32); as_i32(F32) as_f32(I32) (the bits)
 //   bytes       a lane of an I32 is also four bytes; dot adds the sum of four products of bytes, exactly
-//               dot(U4Sum sum, U4Bytes w, I32 x)    w 0..15, x -127..127; at most 8 calls to a sum, that begins as U4Sum{}
+//               dot(U4Sum sum, U4Bytes w, I32 x)    w 0..15, x -127..127; at most 8 calls to a sum, from U4Sum{} on
 //               to_i32(U4Sum)                       the totals
 //               dot(I32 sum, I8Bytes w, I32 x)      w -128..127, of i8_bytes(I32)
 //   kRegisters  how many vectors the machine names: what tiles are sized by

@@ -26,8 +26,14 @@ static inline I32 set1(int32_t value) { return value; }
 static inline I32 lane_ids() { return 0; }
 
 static inline F32 load(const float* p) { return *p; }
+
+static inline I32 load(const int32_t* p) {
+    I32 word;
+    std::memcpy(&word, p, sizeof word);  // it may be four bytes or two bfloat16 that lie there
+    return word;
+}
+
 static inline void store(float* p, F32 v) { *p = v; }
-static inline I32 load(const int32_t* p) { return *p; }
 static inline void store(int32_t* p, I32 v) { *p = v; }
 static inline I32 load_i8(const int8_t* p) { return *p; }
 static inline void store_i8(int8_t* p, I32 v) { *p = static_cast<int8_t>(v); }
@@ -36,7 +42,7 @@ static inline F32 add(F32 a, F32 b) { return a + b; }
 static inline F32 sub(F32 a, F32 b) { return a - b; }
 static inline F32 mul(F32 a, F32 b) { return a * b; }
 static inline F32 div(F32 a, F32 b) { return a / b; }
-static inline F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }  // libm's fma is a slow call where there is no such instruction
+static inline F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }  // libm's is a slow call without the instruction
 static inline F32 min(F32 a, F32 b) { return a < b ? a : b; }
 static inline F32 max(F32 a, F32 b) { return a > b ? a : b; }
 static inline F32 neg(F32 v) { return -v; }

@@ -6,7 +6,7 @@
 
 #include "kv_pages.h"
 
-constexpr int kTileQueries = kLanes == 8 || kLanes == 1 ? 3 : 6;  // of 16 registers (AVX2, plain C++) or of 32
+constexpr int kTileQueries = kRegisters >= 32 ? 6 : 3;
 constexpr int kTileVectors = 4;
 
 // Queries on one K/V head and one span: query i is head i % group of row i / group of some rows of one request.

@@ -3,18 +3,19 @@
 // A tile is up to kRowTile rows of one panel, its sums in registers, so that weights are loaded and unpacked once for
 // all its rows. Every element is summed over k in order by the same operations, whatever the tile's height:
 //   F32, F16, BF16   sum = fma(w, x, sum)
-//   BF16, kDotsBf16  pairs of inputs at a time, as the instruction does it; x is rounded to bfloat16 first
-//   Q4               sum = fma(dot, w_scale * x_scale, sum), sum = fma(minimum, x_sum, sum) for each group of 32; dot is
-//                    the exact integer sum of products
+//   BF16, kDotsBf16  pairs of inputs, as the instruction adds them (subnormals count as zeros); x is rounded to bfloat16
+//   Q4               for each group of 32: sum = fma(dot, w_scale * x_scale, sum), then sum = fma(minimum, x_sum, sum);
+//                    dot is the exact integer sum of products
 //   Q8               the same without a minimum
-//   I8               sum = fma(dot, x_scale, sum) for each group, and at the end sum * w_scale
-
+//   I8               for each group: sum = fma(dot, x_scale, sum); at the end sum * w_scale
 #pragma once
 
 #include "pack.h"
 
-constexpr int kRowTile = 6;
-constexpr int64_t kRowBlockBytes = 128 << 10;  // rows that many panels read in turn stay in the second-level cache
+constexpr int kRowTile = 6;  // 12 sums, which hide the latency of fma, and what they are made of fit 16 registers
+constexpr int64_t kRowBlockBytes = 128 << 10;  // rows that panel after panel reads stay in the second-level cache
+constexpr int64_t kPrefetchBytes = 4096;       // how far ahead a low tile asks for weights
+constexpr int64_t kPairedInputs = 256;         // inputs of a tile that are rounded to bfloat16 at a time; even
 
 struct TileArgs {
     const std::byte* panel;
@@ -31,6 +32,15 @@ struct Sums {
     F32 at[R][kPanelVectors];
 };
 
+// Asks for the weights that lie kPrefetchBytes after p. A low tile waits for memory, and what the hardware fetches
+// ahead by itself leaves bandwidth unused; a high one is busy with arithmetic.
+template <int R>
+static inline void prefetch_after(const std::byte* p, int64_t bytes) {
+    if constexpr (R <= 4) {
+        LEGATO_UNROLL for (int64_t i = 0; i < bytes; i += 64) prefetch(p + kPrefetchBytes + i);
+    }
+}
+
 template <Format format>
 static inline void load_weights(const std::byte* panel, int64_t k, F32 (&w)[kPanelVectors]) {
     if constexpr (format == Format::F32) {
@@ -44,7 +54,7 @@ static inline void load_weights(const std::byte* panel, int64_t k, F32 (&w)[kPan
         LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v += 2) {
             const I32 pair = load(p + v / 2 * kLanes);
             w[v] = as_f32(shift_left<16>(pair));
-            w[v + 1] = as_f32(bit_and(pair, set1(int32_t(0xffff0000))));
+            w[v + 1] = as_f32(bit_and(pair, set1(-0x10000)));
         }
     }
 }
@@ -56,6 +66,7 @@ static inline void multiply_floats(const TileArgs& a, Sums<R>& sums) {
     for (int64_t k = 0; k < inputs; k++) {
         F32 w[kPanelVectors];
         load_weights<format>(a.panel, k, w);
+        prefetch_after<R>(a.panel + k * input_bytes(format), input_bytes(format));
         LEGATO_UNROLL for (int r = 0; r < R; r++) {
             const F32 xk = set1(x[r * inputs + k]);
             LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) sums.at[r][v] = fma(w[v], xk, sums.at[r][v]);
@@ -69,8 +80,6 @@ static inline I32 set1_word(const void* p) {
     std::memcpy(&word, p, sizeof word);
     return set1(word);
 }
-
-constexpr int64_t kPairedInputs = 256;  // rounded at a time, on the stack; even
 
 static inline void round_to_bf16(const float* x, int64_t n, uint16_t* out) {
     int64_t k = 0;
@@ -89,11 +98,14 @@ static inline void multiply_pairs(const TileArgs& a, Sums<R>& sums) {
         const int64_t n = inputs - begin < kPairedInputs ? inputs - begin : kPairedInputs;
         for (int r = 0; r < R; r++) round_to_bf16(x + r * inputs + begin, n, rounded[r]);
         for (int64_t k = 0; k < n; k += 2, words += kPanelWidth) {
+            prefetch_after<R>(reinterpret_cast<const std::byte*>(words), 4 * kPanelWidth);
             I32 w[kPanelVectors];
             LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) w[v] = load(words + v * kLanes);
             LEGATO_UNROLL for (int r = 0; r < R; r++) {
                 const I32 pair = set1_word(&rounded[r][k]);
-                LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) sums.at[r][v] = dot_bf16(sums.at[r][v], w[v], pair);
+                LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) {
+                    sums.at[r][v] = dot_bf16(sums.at[r][v], w[v], pair);
+                }
             }
         }
     }
@@ -101,7 +113,8 @@ static inline void multiply_pairs(const TileArgs& a, Sums<R>& sums) {
 
 // sums += one word of weights of each output times one word of each row's activations.
 template <int R, class Weights, class Sum>
-static inline void dot_words(Sum (&sums)[R][kPanelVectors], const Weights (&w)[kPanelVectors], const int8_t* q, int64_t q_stride) {
+static inline void dot_words(Sum (&sums)[R][kPanelVectors], const Weights (&w)[kPanelVectors], const int8_t* q,
+                             int64_t q_stride) {
     LEGATO_UNROLL for (int r = 0; r < R; r++) {
         const I32 x = set1_word(q + r * q_stride);
         LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) sums[r][v] = dot(sums[r][v], w[v], x);
@@ -110,7 +123,8 @@ static inline void dot_words(Sum (&sums)[R][kPanelVectors], const Weights (&w)[k
 
 // sums += 16 of a group's 4-bit weights, the low halves of its bytes or the high, times as many activations.
 template <bool high, int R>
-static inline void dot_halves(U4Sum (&sums)[R][kPanelVectors], const int32_t* words, const int8_t* q, int64_t q_stride) {
+static inline void dot_halves(U4Sum (&sums)[R][kPanelVectors], const int32_t* words, const int8_t* q,
+                              int64_t q_stride) {
     LEGATO_UNROLL for (int i = 0; i < 4; i++) {
         U4Bytes w[kPanelVectors];
         LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) {
@@ -123,7 +137,8 @@ static inline void dot_halves(U4Sum (&sums)[R][kPanelVectors], const int32_t* wo
 
 // The integer sums of one group of 4-bit weights.
 template <int R>
-static inline void dot_group_u4(const int32_t* words, const int8_t* q, int64_t q_stride, I32 (&dots)[R][kPanelVectors]) {
+static inline void dot_group_u4(const int32_t* words, const int8_t* q, int64_t q_stride,
+                                I32 (&dots)[R][kPanelVectors]) {
     U4Sum sums[R][kPanelVectors] = {};
     dot_halves<false, R>(sums, words, q, q_stride);
     dot_halves<true, R>(sums, words, q + kGroup / 2, q_stride);
@@ -131,13 +146,17 @@ static inline void dot_group_u4(const int32_t* words, const int8_t* q, int64_t q
         LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) dots[r][v] = to_i32(sums[r][v]);
 }
 
+// The same of 8-bit weights.
 template <int R>
-static inline void dot_group_i8(const int32_t* words, const int8_t* q, int64_t q_stride, I32 (&dots)[R][kPanelVectors]) {
+static inline void dot_group_i8(const int32_t* words, const int8_t* q, int64_t q_stride,
+                                I32 (&dots)[R][kPanelVectors]) {
     LEGATO_UNROLL for (int r = 0; r < R; r++)
         LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) dots[r][v] = set1(0);
     LEGATO_UNROLL for (int i = 0; i < 8; i++) {
         I8Bytes w[kPanelVectors];
-        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) w[v] = i8_bytes(load(words + i * kPanelWidth + v * kLanes));
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) {
+            w[v] = i8_bytes(load(words + i * kPanelWidth + v * kLanes));
+        }
         dot_words<R>(dots, w, q + 4 * i, q_stride);
     }
 }
@@ -169,10 +188,12 @@ static inline void multiply_groups(const TileArgs& a, Sums<R>& sums) {
     const std::byte* group = a.panel;
     for (int64_t g = 0; g < num_groups; g++, group += group_bytes(format)) {
         const auto* words = reinterpret_cast<const int32_t*>(group + group_head_bytes(format));
+        prefetch_after<R>(group, group_bytes(format));
         I32 dots[R][kPanelVectors];
         if constexpr (format == Format::Q4) dot_group_u4<R>(words, q + g * kGroup, inputs, dots);
         else dot_group_i8<R>(words, q + g * kGroup, inputs, dots);
-        add_group<format, R>(dots, reinterpret_cast<const uint16_t*>(group), x_scales + g, x_sums + g, num_groups, sums);
+        const auto* head = reinterpret_cast<const uint16_t*>(group);
+        add_group<format, R>(dots, head, x_scales + g, x_sums + g, num_groups, sums);
     }
     if constexpr (format == Format::I8) {
         const auto* w_scales = reinterpret_cast<const float*>(group);
@@ -238,21 +259,23 @@ static inline void multiply_panel(TileArgs a, int64_t num_rows) {
 }
 
 template <Format format>
-static inline void linear_as(const PackedWeight& weight, const Activations& x, float* out, bool add, int64_t begin, int64_t end) {
+static inline void linear_as(const PackedWeight& weight, const Activations& x, float* out, bool add, int64_t begin,
+                             int64_t end) {
     const int64_t row_bytes = x.inputs * (is_grouped(format) ? 1 : 4);
     const int64_t row_block = kRowTile + kRowBlockBytes / row_bytes / kRowTile * kRowTile;
     for (int64_t row = 0; row < x.rows; row += row_block) {
         const int64_t num_rows = x.rows - row < row_block ? x.rows - row : row_block;
         for (int64_t panel = begin; panel < end; panel++) {
+            const std::byte* weights = weight.data + panel * panel_bytes(format, x.inputs);
             const int64_t output = panel * kPanelWidth;
-            multiply_panel<format>({weight.data + panel * panel_bytes(format, x.inputs), x, row,
-                                    out + row * weight.outputs + output, weight.outputs, weight.outputs - output, add},
-                                   num_rows);
+            float* first = out + row * weight.outputs + output;
+            multiply_panel<format>({weights, x, row, first, weight.outputs, weight.outputs - output, add}, num_rows);
         }
     }
 }
 
-static inline void linear(const PackedWeight& weight, const Activations& x, float* out, bool add, int64_t begin, int64_t end) {
+static inline void linear(const PackedWeight& weight, const Activations& x, float* out, bool add, int64_t begin,
+                          int64_t end) {
     switch (weight.format) {
         case Format::F32: return linear_as<Format::F32>(weight, x, out, add, begin, end);
         case Format::BF16: return linear_as<Format::BF16>(weight, x, out, add, begin, end);

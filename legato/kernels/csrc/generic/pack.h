@@ -5,7 +5,7 @@
 //
 //   F32   for each input, a float for each output
 //   F16   for each input, a half for each output
-//   BF16  for each input, a word for each lane of each pair of vectors: the first vector's weight low, the second's high.
+//   BF16  for each input and each two vectors, a word for each lane: the first vector's weight low, the second's high.
 //         Where the set multiplies pairs of bfloat16 (kDotsBf16): for each two inputs, a word for each output.
 //   Q4    for each group, a half scale for each output, then the half minimums, then 4 words for each output: byte b
 //         of word i holds q[4 i + b] low and q[16 + 4 i + b] high, as in the source
@@ -14,13 +14,14 @@
 //
 // Words lie as vectors are loaded: word i of every output, then word i + 1. Scales of Q4 and Q8 come from halves in
 // every file that has them, so a half holds them exactly; others are rounded to the nearest.
-
 #pragma once
 
 constexpr int kPanelVectors = 2;
 constexpr int64_t kPanelWidth = kPanelVectors * kLanes;
 
-constexpr bool is_grouped(Format format) { return format == Format::Q4 || format == Format::Q8 || format == Format::I8; }
+constexpr bool is_grouped(Format format) {
+    return format == Format::Q4 || format == Format::Q8 || format == Format::I8;
+}
 
 // Bytes of one group before its words of four (Q8, I8) or eight (Q4) weights.
 constexpr int64_t group_head_bytes(Format format) {
@@ -28,18 +29,17 @@ constexpr int64_t group_head_bytes(Format format) {
 }
 
 constexpr int64_t group_words(Format format) { return format == Format::Q4 ? 4 : 8; }
-constexpr int64_t group_bytes(Format format) { return group_head_bytes(format) + 4 * group_words(format) * kPanelWidth; }
+constexpr int64_t group_bytes(Format format) {
+    return group_head_bytes(format) + 4 * group_words(format) * kPanelWidth;
+}
+
+// Bytes of a panel's weights for one input, of the formats without groups.
+constexpr int64_t input_bytes(Format format) { return kPanelWidth * (format == Format::F32 ? 4 : 2); }
 
 static inline int64_t panel_bytes(Format format, int64_t inputs) {
-    switch (format) {
-        case Format::F32: return inputs * kPanelWidth * 4;
-        case Format::BF16: return (inputs + (kDotsBf16 ? inputs % 2 : 0)) * kPanelWidth * 2;
-        case Format::F16: return inputs * kPanelWidth * 2;
-        case Format::Q4:
-        case Format::Q8: return inputs / kGroup * group_bytes(format);
-        case Format::I8: return inputs / kGroup * group_bytes(format) + kPanelWidth * 4;
-    }
-    return 0;
+    const bool in_pairs = format == Format::BF16 && kDotsBf16;
+    if (!is_grouped(format)) return input_bytes(format) * (inputs + (in_pairs ? inputs % 2 : 0));
+    return inputs / kGroup * group_bytes(format) + (format == Format::I8 ? 4 * kPanelWidth : 0);
 }
 
 static inline int64_t packed_bytes(Format format, int64_t outputs, int64_t inputs) {
@@ -87,7 +87,7 @@ static inline float float_from_bf16(uint16_t bits) {
     return value;
 }
 
-// One output's groups, to its lane of a panel. `values` are the output's own bytes.
+// One output's groups, to its lane of a panel.
 static inline void pack_groups(const WeightSource& source, int64_t output, std::byte* panel, int64_t lane) {
     const Format format = source.format;
     const int64_t num_groups = source.inputs / kGroup, source_bytes = group_words(format) * 4;
@@ -102,7 +102,8 @@ static inline void pack_groups(const WeightSource& source, int64_t output, std::
             std::memcpy(words + (i * kPanelWidth + lane) * 4, values + i * 4, 4);
         }
     }
-    if (format == Format::I8) reinterpret_cast<float*>(panel + num_groups * group_bytes(format))[lane] = source.scales[output];
+    auto* tail = reinterpret_cast<float*>(panel + num_groups * group_bytes(format));
+    if (format == Format::I8) tail[lane] = source.scales[output];
 }
 
 static inline void pack_output(const WeightSource& source, int64_t output, std::byte* panel, int64_t lane) {
@@ -146,7 +147,9 @@ static inline void unpack_group(Format format, const std::byte* group, int64_t l
 
 static inline void unpack_groups(Format format, int64_t inputs, const std::byte* panel, int64_t lane, float* out) {
     const int64_t num_groups = inputs / kGroup;
-    for (int64_t g = 0; g < num_groups; g++) unpack_group(format, panel + g * group_bytes(format), lane, out + g * kGroup);
+    for (int64_t g = 0; g < num_groups; g++) {
+        unpack_group(format, panel + g * group_bytes(format), lane, out + g * kGroup);
+    }
     if (format != Format::I8) return;
     const float scale = reinterpret_cast<const float*>(panel + num_groups * group_bytes(format))[lane];
     for (int64_t k = 0; k < inputs; k++) out[k] *= scale;

@@ -1,10 +1,8 @@
 // The kernels in plain C++, for machines with none of the other sets.
-
 #include <cstring>
 
 #include "../ops.h"
 
-#define LEGATO_SIMD_SCALAR
 namespace legato::scalar {
 #include "../simd.h"
 #include "../generic/kernels.h"
