@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
+from legato.cli.options import flag_of
+from legato.core.errors import RequestError
 from legato.core.sampling_params import SamplingParams
 
 # field of SamplingParams -> its type, and what it does
@@ -20,7 +22,7 @@ FLAGS: Mapping[str, tuple[type, str]] = {
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling, by default the model's own")
     for name, (kind, text) in FLAGS.items():
-        flag = "--" + name.replace("_", "-")
+        flag = flag_of(name)
         metavar = name.rpartition("_")[2].upper()
         group.add_argument(flag, dest=name, type=kind, default=argparse.SUPPRESS, help=text, metavar=metavar)
     group.add_argument(
@@ -29,8 +31,13 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def sampling_params(arguments: argparse.Namespace, defaults: Mapping[str, Any]) -> SamplingParams:
-    """What the flags say, else what `defaults` say. Raises RequestError naming what does not fit."""
+    """What the flags say, else what `defaults` say. Raises RequestError naming the flag that does not fit."""
     given = {name: value for name, value in vars(arguments).items() if name in FLAGS}
     if "stop" in arguments:
         given["stop"] = tuple(arguments.stop)
-    return SamplingParams(**{**defaults, **given})
+    try:
+        return SamplingParams(**{**defaults, **given})
+    except RequestError as error:
+        if error.param is None:
+            raise
+        raise RequestError(str(error).replace(error.param, flag_of(error.param)), param=error.param) from None

@@ -135,7 +135,9 @@ def _check_range(
 
 def _check_whole(name: str, value: int, low: int, high: int = MAX_WHOLE) -> None:
     if type(value) is not int or not low <= value <= high:
-        raise RequestError(f"{name} must be a whole number from {low} to {high}, not {value!r}", param=name)
+        is_small = type(value) is not int or value < low
+        span = f"of at least {low}" if high == MAX_WHOLE and is_small else f"from {low} to {high}"
+        raise RequestError(f"{name} must be a whole number {span}, not {value!r}", param=name)
 
 
 def _check_stop(stop: tuple[str, ...]) -> None:

@@ -1,6 +1,7 @@
 """LLM: the blocking, offline face of AsyncLLM."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +11,12 @@ from typing import Any, Never, TypeVar
 from legato.core.config import EngineConfig
 from legato.core.errors import ClosedError, ModelError, NotReadyError, RequestError
 from legato.core.sampling_params import FinishReason, SamplingParams
-from legato.core.settings import resolve_settings
+from legato.core.settings import resolve_settings, unknown_variables
 from legato.frontend.generator import ChatMessage, Prompt, TextDelta, Usage
 from legato.frontend.open_llm import open_llm
 from legato.ipc.client import EngineClient
+
+logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -50,6 +53,8 @@ class LLM:
         if model is not None:
             given["model"] = os.fspath(model)
         self.config = resolve_settings(EngineConfig, given).value
+        for warning in unknown_variables():
+            logger.warning(warning)
         opened = open_llm(self.config, client)
         self._llm = opened.llm
         self._default_params = opened.default_params

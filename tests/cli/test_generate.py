@@ -28,8 +28,8 @@ def test_prompt_as_argument_and_from_standard_input_give_the_same_text(tiny_mode
     ("argv", "error"),
     [
         (["generate"], "there is no prompt"),
-        (["generate", "hi", "--temperature", "9"], "legato: error: temperature must "),
-        (["chat", "--max-tokens", "0"], "legato: error: max_tokens must "),
+        (["generate", "hi", "--temperature", "9"], "legato: error: --temperature must "),
+        (["chat", "--max-tokens", "0"], "legato: error: --max-tokens must "),
     ],
 )
 def test_what_does_not_fit_is_told_before_the_model_is_loaded(

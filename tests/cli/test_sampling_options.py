@@ -21,6 +21,8 @@ def test_flags_win_over_the_models_defaults() -> None:
     assert params == SamplingParams(temperature=0, top_p=0.9, max_tokens=7, stop=("a,b", "c"))
 
 
-def test_value_out_of_range_is_named() -> None:
-    with pytest.raises(RequestError, match="top_p must "):
+def test_value_out_of_range_is_named_by_its_flag() -> None:
+    with pytest.raises(RequestError, match=r"^--top-p must "):
         sampling_params(parse("--top-p", "3"), {})
+    with pytest.raises(RequestError, match=r"^--max-tokens must be a whole number of at least 1, not 0$"):
+        sampling_params(parse("--max-tokens", "0"), {})
