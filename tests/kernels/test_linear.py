@@ -1,0 +1,180 @@
+"""Products with packed weights of every format: near float64, and with bits that hang on the row alone."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from legato.backends.stored_weight import to_bfloat16
+from tests.kernels.conftest import open_or_fail
+from tests.kernels.tapes import apply, int32, random_rows, relative_error
+
+if TYPE_CHECKING:
+    from legato.kernels._native import Device, PackedWeight, Tape, WeightFormat
+
+FLOATS: "list[WeightFormat]" = ["f32", "bf16", "f16"]
+QUANTISED: "list[WeightFormat]" = ["q4", "q8", "i8"]
+ROUNDS_INPUTS = "avx512_vnni_bf16"  # multiplies pairs of bfloat16, so its inputs are rounded to bfloat16 too
+
+every_format = pytest.mark.parametrize("weight_format", [*FLOATS, *QUANTISED])
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What `Device.pack` takes, and the same numbers in float64: [outputs, inputs]."""
+
+    format: "WeightFormat"
+    values: np.ndarray
+    scales: np.ndarray | None
+    minimums: np.ndarray | None
+    exact: np.ndarray
+
+    def packed(self, device: "Device") -> "PackedWeight":
+        return device.pack(self.format, self.values, self.scales, self.minimums)
+
+
+@cache
+def matrix(weight_format: "WeightFormat", outputs: int, inputs: int) -> Matrix:
+    rng = np.random.default_rng(outputs)
+    if weight_format in FLOATS:
+        return float_matrix(weight_format, rng.standard_normal((outputs, inputs), dtype=np.float32) / 20)
+    if weight_format == "i8":
+        q, scales = rng.integers(-128, 128, (outputs, inputs), np.int8), halves(rng.random(outputs) / 1000)
+        return Matrix("i8", q, scales, None, q * scales[:, None].astype(np.float64))
+    groups = (outputs, inputs // 32)
+    if weight_format == "q8":
+        q, scales = rng.integers(-128, 128, (*groups, 32), np.int8), halves(rng.random(groups) / 1000)
+        exact = (q * scales[..., None].astype(np.float64)).reshape(outputs, inputs)
+        return Matrix("q8", q.reshape(outputs, inputs), scales, None, exact)
+    q, scales = rng.integers(0, 16, (*groups, 32), np.uint8), halves(rng.random(groups) / 50)
+    minimums = halves(-rng.random(groups) / 5)
+    pairs = (q[..., :16] | q[..., 16:] << 4).reshape(outputs, inputs // 2)
+    exact = q * scales[..., None].astype(np.float64) + minimums[..., None]
+    return Matrix("q4", pairs, scales, minimums, exact.reshape(outputs, inputs))
+
+
+def float_matrix(weight_format: "WeightFormat", values: np.ndarray) -> Matrix:
+    match weight_format:
+        case "bf16":
+            bits = to_bfloat16(values)
+            return Matrix("bf16", bits, None, None, from_bfloat16(bits))
+        case "f16":
+            rounded = values.astype(np.float16)
+            return Matrix("f16", rounded.view(np.uint16), None, None, rounded.astype(np.float64))
+    return Matrix("f32", values, None, None, values.astype(np.float64))
+
+
+def halves(numbers: np.ndarray) -> np.ndarray:
+    """As float32, but such as a half holds: that is how they are kept."""
+    return numbers.astype(np.float16).astype(np.float32)
+
+
+def from_bfloat16(bits: np.ndarray) -> np.ndarray:
+    return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def as_multiplied(x: np.ndarray, weight_format: "WeightFormat", isa: str) -> np.ndarray:
+    """The rows as a product reads them: int8 with a scale a group of 32, bfloat16, or as they are."""
+    if weight_format in QUANTISED:
+        groups = x.reshape(len(x), -1, 32)
+        largest = np.abs(groups).max(axis=-1, keepdims=True)
+        q = np.rint(groups * (np.float32(127) / np.where(largest, largest, np.float32(1))))
+        return (q * (largest / np.float32(127)).astype(np.float64)).reshape(x.shape)
+    return from_bfloat16(to_bfloat16(x)) if (weight_format, isa) == ("bf16", ROUNDS_INPUTS) else x
+
+
+def product(device: "Device", x: np.ndarray, weight: "PackedWeight") -> np.ndarray:
+    return apply(device, x, lambda tape, value: tape.linear(value, weight))
+
+
+@every_format
+@pytest.mark.parametrize(("outputs", "inputs"), [(100, 576), (37, 96), (1, 32), (33, 1536)])
+def test_product_agrees_with_float64(
+    device: "Device", weight_format: "WeightFormat", outputs: int, inputs: int
+) -> None:
+    weight, x = matrix(weight_format, outputs, inputs), random_rows(13, inputs)
+    x[3, :32] = 0  # a group without a scale
+    wanted = as_multiplied(x, weight_format, device.isa) @ weight.exact.T
+    assert relative_error(product(device, x, weight.packed(device)), wanted) < 1e-5
+
+
+@pytest.mark.parametrize("weight_format", FLOATS)
+@pytest.mark.parametrize(("outputs", "inputs"), [(50, 77), (5, 1), (3, 2), (17, 257)])
+def test_float_weights_may_have_any_number_of_inputs(
+    device: "Device", weight_format: "WeightFormat", outputs: int, inputs: int
+) -> None:
+    weight, x = matrix(weight_format, outputs, inputs), random_rows(7, inputs)
+    wanted = as_multiplied(x, weight_format, device.isa) @ weight.exact.T
+    assert relative_error(product(device, x, weight.packed(device)), wanted) < 1e-5
+
+
+@every_format
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_bits_of_a_row_do_not_depend_on_its_company(
+    device: "Device", weight_format: "WeightFormat", num_threads: int
+) -> None:
+    weight, x = matrix(weight_format, 101, 160), random_rows(13, 160)
+    alone = [product(device, row[None], weight.packed(device)) for row in x]
+    other = open_or_fail(num_threads, device.isa)
+    packed = weight.packed(other)
+    for num_rows in range(1, 14):
+        found = product(other, x[-num_rows:], packed)
+        assert found.tobytes() == np.concatenate(alone[-num_rows:]).tobytes()
+
+
+@every_format
+def test_bits_of_an_output_do_not_depend_on_its_neighbours(
+    device: "Device", weight_format: "WeightFormat"
+) -> None:
+    weight, x = matrix(weight_format, 101, 160), random_rows(6, 160)
+    parts = [
+        None if array is None else array[37:40] for array in (weight.values, weight.scales, weight.minimums)
+    ]
+    assert (
+        product(device, x, device.pack(weight_format, *parts)).tobytes()
+        == product(device, x, weight.packed(device))[:, 37:40].tobytes()
+    )
+
+
+@every_format
+def test_adding_a_product_is_one_rounded_sum(device: "Device", weight_format: "WeightFormat") -> None:
+    weight, x = matrix(weight_format, 75, 96).packed(device), random_rows(9, 96)
+    before = device.pack("f32", random_rows(75, 96, seed=1))
+
+    def record(tape: "Tape", value: int) -> int:
+        into = tape.linear(value, before)
+        tape.add_linear(into, value, weight)
+        return into
+
+    wanted = product(device, x, before) + product(device, x, weight)
+    assert apply(device, x, record).tobytes() == wanted.tobytes()
+
+
+@every_format
+@pytest.mark.parametrize("outputs", [1, 37, 100])
+def test_each_row_of_a_packed_matrix_can_be_read_back(
+    device: "Device", weight_format: "WeightFormat", outputs: int
+) -> None:
+    weight = matrix(weight_format, outputs, 96)
+    found = embedded(device, weight.packed(device), outputs)
+    np.testing.assert_allclose(found, weight.exact, rtol=3e-7, atol=1e-7)
+
+
+@every_format
+def test_packed_bytes_are_all_that_a_weight_is(device: "Device", weight_format: "WeightFormat") -> None:
+    weight = matrix(weight_format, 37, 96).packed(device)
+    room = np.zeros(weight.data.nbytes + 63, np.uint8)
+    aligned = room[-room.ctypes.data % 64 :][: weight.data.nbytes]
+    aligned[:] = weight.data
+    again = device.packed(weight_format, 37, 96, aligned)
+    assert embedded(device, again, 37).tobytes() == embedded(device, weight, 37).tobytes()
+
+
+def embedded(device: "Device", weight: "PackedWeight", num_rows: int) -> np.ndarray:
+    """Rows 0 to num_rows - 1 of the weight: what `unpack_row` makes of them."""
+    tape = device.tape(device.kv_store(1, 1, num_rows, 1, 32, False), num_rows, num_rows)
+    tape.finish(tape.select(tape.embedding(weight)))
+    rows = np.arange(num_rows, dtype=np.int32)
+    return tape.forward(rows, rows, int32(0, num_rows), int32(num_rows), int32(0)[None], rows).copy()
