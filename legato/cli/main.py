@@ -31,6 +31,9 @@ COMMANDS = (
     Command("chat", "legato.cli.chat", "talk with a model"),
     Command("models", "legato.cli.models", "list models, bring them here, say where they are"),
     Command("bench", "legato.cli.bench", "measure"),
+    Command(
+        "doctor", "legato.cli.doctor.command", "say what is here, and what is wrong", aliases=("collect-env",)
+    ),
 )
 
 

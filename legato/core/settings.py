@@ -18,6 +18,7 @@ FALSE_WORDS = ("no", "false", "off", "0")
 OTHER_VARIABLES = (
     "LEGATO_HOME",
     "LEGATO_ISA",
+    "LEGATO_NATIVE_PATH",
 )  # read elsewhere: they are no settings of a server or an engine
 
 _EXPECTED = {int: "a whole number", str: "a text", bool: "True or False"}
@@ -65,14 +66,21 @@ def resolve_settings(
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
     """A warning for each LEGATO_* variable that nothing reads, with the name that was probably meant."""
-    settings = [*fields(EngineConfig), *fields(ServerConfig)]
-    known = [*OTHER_VARIABLES, *(_variable(name) for each in settings for name in _names(each))]
+    known = known_variables()
     environ = os.environ if environ is None else environ
     unknown = sorted(name for name in environ if name.startswith("LEGATO_") and name not in known)
     return [
         f"the variable {name} is not known and changes nothing{_hint(name, known, cutoff=0.75)}"
         for name in unknown
     ]
+
+
+def known_variables() -> dict[str, bool]:
+    """Each variable that something reads, and whether it holds a secret."""
+    settings = [*fields(EngineConfig), *fields(ServerConfig)]
+    return dict.fromkeys(OTHER_VARIABLES, False) | {
+        _variable(name): each.metadata.get("is_secret", False) for each in settings for name in _names(each)
+    }
 
 
 def parse_setting(written: str, text: str, each: Any) -> Any:

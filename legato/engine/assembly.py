@@ -1,8 +1,7 @@
 """From a model and a config to a core that waits for work, stage by stage."""
 
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from legato.core.errors import ConfigError
 from legato.core.request_limits import RequestLimits
 from legato.engine.compute import choose_compute
 from legato.engine.core import Core, CoreParts
+from legato.engine.memory import usable_memory_bytes
 from legato.executor.executor import Executor, InlineExecutor, ThreadExecutor
 from legato.executor.forward_batch import BatchBuilder
 from legato.executor.model_runner import ModelRunner
@@ -29,7 +29,6 @@ from legato.weights.loader import load_weights
 WeightsOfModel = Mapping[str, StoredWeight | np.ndarray]
 Report = Callable[[str, str, float], None]  # stage, detail, seconds
 GIB = 2**30
-CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +149,3 @@ def kv_layout(model: ModelConfig, num_pages: int, page_size: int, value_bytes: i
         head_dim=model.head_dim,
         value_bytes=value_bytes,
     )
-
-
-def usable_memory_bytes(cgroup_files: Sequence[Path] = CGROUP_LIMITS) -> int:
-    """Memory that this process may use: the machine's, or its control group's when that is less."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for file in cgroup_files:
-        try:
-            text = file.read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            limits.append(int(text))
-    return min(limits)

@@ -1,19 +1,41 @@
 """How many threads may compute: physical cores, less what affinity and control groups take away."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 CPUS = Path("/sys/devices/system/cpu")
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-def num_usable_cores() -> int:
-    """Physical cores that this process may use, at least 1.
+@dataclass(frozen=True, slots=True)
+class UsableCores:
+    """What bounds the threads of this process.
 
-    Two hardware threads of one core share its vector units: a second one there gains nothing.
+    num_cpus      hardware threads that affinity allows
+    num_cores     physical cores that these belong to
+    granted_cpus  processors' worth of time that control groups grant; inf without a limit
     """
-    cores = {_core_of(cpu) for cpu in _allowed_cpus()}
-    return max(1, int(min(len(cores), granted_cpus(_own_cgroup()))))
+
+    num_cpus: int
+    num_cores: int
+    granted_cpus: float
+
+    @property
+    def num_usable(self) -> int:
+        """At least 1. Two hardware threads of one core share its vector units: a second one gains nothing."""
+        return max(1, int(min(self.num_cores, self.granted_cpus)))
+
+
+def usable_cores() -> UsableCores:
+    """What affinity and control groups leave to this process."""
+    cpus = _allowed_cpus()
+    return UsableCores(len(cpus), len({_core_of(cpu) for cpu in cpus}), granted_cpus(_own_cgroup()))
+
+
+def num_usable_cores() -> int:
+    """Physical cores that this process may use, at least 1."""
+    return usable_cores().num_usable
 
 
 def _allowed_cpus() -> set[int]:

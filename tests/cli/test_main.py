@@ -45,6 +45,8 @@ def test_module_is_the_command() -> None:
         (["models"], "models"),
         (["models", "pull"], "models pull"),
         (["bench", "batching"], "bench batching"),
+        (["doctor"], "doctor"),
+        (["collect-env"], "doctor"),
     ],
 )
 def test_each_command_has_help(argv: list[str], name: str, capsys: pytest.CaptureFixture[str]) -> None:
