@@ -41,12 +41,15 @@ GROUPED = ("q4", "q8")
 class CpuOptions:
     """How the cpu backend keeps what it is given.
 
-    float_weights  what float weights become: "bf16", or "f32"; quantised ones stay as they are
+    float_weights  what float weights become: "bf16" or "f32"
+    is_quantized   quantised weights stay as they are, and their products round activations to 8 bits;
+                   else they become float weights too
     kv_is_bf16     keys and values are kept in bfloat16, else in float32
     max_tokens     of one step; max_samples likewise
     """
 
     float_weights: str
+    is_quantized: bool
     kv_is_bf16: bool
     max_tokens: int
     max_samples: int
@@ -101,7 +104,9 @@ class CpuBackend:
 
     def _kept(self, weight: StoredWeight) -> StoredWeight:
         """The weight in the format in which products read it."""
-        if weight.format in GROUPED or weight.format == self.options.float_weights:
+        if weight.format == self.options.float_weights:
+            return weight
+        if weight.format in GROUPED and self.options.is_quantized:
             return weight
         if self.options.float_weights == "f32":
             return StoredWeight("f32", weight.shape, weight.float32())

@@ -48,8 +48,9 @@ class EngineConfig:
     )
     dtype: str = flag(
         "auto",
-        "how numbers are kept: auto is bfloat16, but for weights that are quantised in their file",
-        choices=("auto", "bfloat16", "float32"),
+        "how weights and K/V are kept: auto is bfloat16; stored leaves quantised weights as they are"
+        " (smallest, and less exact: their products round activations to 8 bits)",
+        choices=("auto", "bfloat16", "float32", "stored"),
     )
     threads: int | None = flag(
         None,

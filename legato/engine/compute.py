@@ -44,6 +44,7 @@ def choose_compute(config: EngineConfig, scheduling: SchedulerConfig) -> Compute
     is_exact = config.dtype == "float32"
     options = CpuOptions(
         float_weights="f32" if is_exact else "bf16",
+        is_quantized=config.dtype == "stored",
         kv_is_bf16=not is_exact,
         max_tokens=scheduling.max_step_tokens,
         max_samples=scheduling.max_num_seqs,
@@ -52,7 +53,7 @@ def choose_compute(config: EngineConfig, scheduling: SchedulerConfig) -> Compute
         backend=CpuBackend(device, options),
         sampler=NativeSampler(device),
         kv_value_bytes=4 if is_exact else 2,
-        numeric_mode=f"cpu-{device.isa}-{'float32' if is_exact else 'bfloat16'}",
+        numeric_mode=f"cpu-{device.isa}-{'bfloat16' if config.dtype == 'auto' else config.dtype}",
     )
 
 

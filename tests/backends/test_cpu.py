@@ -23,7 +23,9 @@ TOLERANCES = {"f32": 1e-5, "bf16": 4e-3, "q4": 2e-2, "q8": 2e-2}  # of the logit
 def compile_cpu(program: Program, weights, *, float_weights: str = "bf16") -> CompiledProgram:
     device = open_device()
     assert not isinstance(device, NoKernels)
-    options = CpuOptions(float_weights, kv_is_bf16=float_weights == "bf16", max_tokens=64, max_samples=64)
+    options = CpuOptions(
+        float_weights, is_quantized=True, kv_is_bf16=float_weights == "bf16", max_tokens=64, max_samples=64
+    )
     return CpuBackend(device, options).compile(program, weights, KV)
 
 

@@ -153,7 +153,17 @@ def test_terminal_shows_a_bar_a_prompt_and_tokens_per_second(
 
 @pytest.mark.model
 def test_model_remembers_what_was_said() -> None:
-    command = [sys.executable, "-m", "legato", "chat", DEFAULT_MODEL, "--temperature", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "legato",
+        "chat",
+        DEFAULT_MODEL,
+        "--temperature",
+        "0",
+        "--max-tokens",
+        "60",
+    ]
     questions = "What is the capital of France?\nAnd of Italy?\n"
     result = subprocess.run(command, input=questions, capture_output=True, text=True, check=True)
     paris, rome = result.stdout.splitlines()

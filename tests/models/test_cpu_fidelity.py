@@ -22,15 +22,14 @@ PAGE_SIZE, CHUNK_LEN = 16, 250
 TEXT = Path(__file__).parents[2] / "README.md"
 
 
-def compile_default(*, is_decoded: bool, float_weights: str, kv_is_bf16: bool) -> CompiledProgram:
+def compile_default(*, is_quantized: bool, float_weights: str, kv_is_bf16: bool) -> CompiledProgram:
     path = resolve(DEFAULT_MODEL).path
-    config, stored = read_model_config(path), load_weights(path, read_model_config(path))
-    weights = {name: weight.float32() for name, weight in stored.items()} if is_decoded else stored
+    config = read_model_config(path)
     kv = KVLayout(config.num_layers, 128, PAGE_SIZE, config.num_kv_heads, config.head_dim)
     device = open_device()
     assert not isinstance(device, NoKernels)
-    options = CpuOptions(float_weights, kv_is_bf16, max_tokens=CHUNK_LEN, max_samples=CHUNK_LEN)
-    return CpuBackend(device, options).compile(build_program(config), weights, kv)
+    options = CpuOptions(float_weights, is_quantized, kv_is_bf16, CHUNK_LEN, CHUNK_LEN)
+    return CpuBackend(device, options).compile(build_program(config), load_weights(path, config), kv)
 
 
 def log_probabilities(model: CompiledProgram, token_ids: list[int]) -> np.ndarray:
@@ -56,18 +55,18 @@ def divergence_and_perplexities(
 
 @pytest.mark.parametrize("num_tokens", [500, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("is_decoded", "limit"),
-    [(True, 0.005), (False, 0.01)],
+    ("is_quantized", "limit"),
+    [(False, 0.005), (True, 0.01)],
     ids=["bfloat16", "4-bit weights, 8-bit activations"],
 )
-def test_distributions_stay_close_to_float32(num_tokens: int, is_decoded: bool, limit: float) -> None:
+def test_distributions_stay_close_to_float32(num_tokens: int, is_quantized: bool, limit: float) -> None:
     tokenizer = load_tokenizer(resolve(DEFAULT_MODEL).path)
     assert tokenizer is not None
     ids = tokenizer.encode(TEXT.read_text())[:num_tokens]
     assert len(ids) == num_tokens
-    exact = log_probabilities(compile_default(is_decoded=True, float_weights="f32", kv_is_bf16=False), ids)
+    exact = log_probabilities(compile_default(is_quantized=False, float_weights="f32", kv_is_bf16=False), ids)
     found = log_probabilities(
-        compile_default(is_decoded=is_decoded, float_weights="bf16", kv_is_bf16=True), ids
+        compile_default(is_quantized=is_quantized, float_weights="bf16", kv_is_bf16=True), ids
     )
     divergence, perplexity, exact_perplexity = divergence_and_perplexities(found, exact, ids)
     assert divergence <= limit
