@@ -33,7 +33,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def num_pages(**settings: object) -> int:
-    return resolve_cache(EngineConfig(**settings), MODEL, 2048).num_pages  # type: ignore[arg-type]
+    return resolve_cache(EngineConfig(**settings), MODEL, 4).num_pages  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("wanted", "resolved"), [(None, 2048), (1, 1), (2048, 2048)])
@@ -119,13 +119,13 @@ def test_control_group_bounds_the_memory(tmp_path: Path) -> None:
 def test_start_is_reported_stage_by_stage(tiny_model: Path) -> None:
     stages: dict[str, str] = {}
     engine = load_engine(
-        EngineConfig(model=str(tiny_model), num_pages=6, block_size=8),
+        EngineConfig(model=str(tiny_model), backend="reference", num_pages=6, block_size=8),
         lambda stage, detail, seconds: stages.update({stage: detail}),
     )
     engine.core.close()
     assert list(stages) == ["config", "weights", "pool", "warm"]
     assert stages["config"] == "llama, 2 layers, context 512"
-    assert stages["pool"] == "6 pages of 8, 48 tokens"
+    assert stages["pool"] == "6 pages of 8, 48 tokens, reference-float32"
     assert (engine.max_model_len, engine.cache.num_pages, engine.cache.page_size) == (512, 6, 8)
     assert engine.core.limits.pool_len == 48
     assert engine.numeric_mode == "reference-float32"

@@ -1,0 +1,49 @@
+"""Which backend computes, and what is said when it is not the one that was hoped for."""
+
+import logging
+
+import pytest
+
+import legato.engine.compute as compute
+from legato.core.config import EngineConfig, SchedulerConfig
+from legato.core.errors import ConfigError
+from legato.kernels.library import NoKernels
+
+SCHEDULING = SchedulerConfig(max_num_seqs=4, max_step_tokens=64, long_prefill_tokens=32, max_model_len=128)
+
+
+@pytest.fixture
+def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = NoKernels("legato was installed without its compiled kernels. Install a compiler")
+    monkeypatch.setattr(compute, "open_device", lambda threads: absent)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "mode", "value_bytes"),
+    [("auto", "bfloat16", 2), ("stored", "stored", 2), ("float32", "float32", 4)],
+)
+def test_kernels_compute_by_default(dtype: str, mode: str, value_bytes: int) -> None:
+    chosen = compute.choose_compute(EngineConfig(dtype=dtype), SCHEDULING)
+    assert chosen.backend.name == "cpu"
+    assert chosen.numeric_mode.startswith("cpu-")
+    assert chosen.numeric_mode.endswith(mode)
+    assert chosen.kv_value_bytes == value_bytes
+
+
+def test_reference_is_chosen_by_name() -> None:
+    chosen = compute.choose_compute(EngineConfig(backend="reference"), SCHEDULING)
+    assert (chosen.backend.name, chosen.numeric_mode) == ("reference", "reference-float32")
+
+
+@pytest.mark.usefixtures("no_kernels")
+def test_without_kernels_the_reference_serves_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        chosen = compute.choose_compute(EngineConfig(), SCHEDULING)
+    assert chosen.backend.name == "reference"
+    assert "without its compiled kernels. Install a compiler" in caplog.text
+
+
+@pytest.mark.usefixtures("no_kernels")
+def test_kernels_that_were_asked_for_and_are_absent_are_an_error_with_the_remedy() -> None:
+    with pytest.raises(ConfigError, match="--backend cpu: .*Install a compiler"):
+        compute.choose_compute(EngineConfig(backend="cpu"), SCHEDULING)
