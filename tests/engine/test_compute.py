@@ -45,5 +45,5 @@ def test_without_kernels_the_reference_serves_and_the_log_says_why(caplog: pytes
 
 @pytest.mark.usefixtures("no_kernels")
 def test_kernels_that_were_asked_for_and_are_absent_are_an_error_with_the_remedy() -> None:
-    with pytest.raises(ConfigError, match="--backend cpu: .*Install a compiler"):
+    with pytest.raises(ConfigError, match=r"--backend cpu: .*Install a compiler"):
         compute.choose_compute(EngineConfig(backend="cpu"), SCHEDULING)
