@@ -84,19 +84,24 @@ def requests() -> list[AddRequest]:
     ]
 
 
+@pytest.fixture(scope="module", params=["cpu", "reference"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def alone(model: Model, requests: list[AddRequest]) -> Run:
-    return run_alone(model, requests)
+def alone(model: Model, requests: list[AddRequest], backend: str) -> Run:
+    return run_alone(model, requests, backend=backend)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_eight_requests_have_the_bits_that_they_have_alone(
-    model: Model, requests: list[AddRequest], alone: Run, mode: str
+    model: Model, requests: list[AddRequest], alone: Run, backend: str, mode: str
 ) -> None:
     settings = MODES[mode] | (
         {"num_pages": 3 if "pages of 1" not in mode else 40} if "preempted" in mode else {}
     )
-    found = run(build_engine(model, **settings), requests)
+    found = run(build_engine(model, backend=backend, **settings), requests)
     same_bits(found, alone)
     assert (found.num_preemptions > 0) == ("preempted" in mode)
