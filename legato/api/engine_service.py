@@ -1,21 +1,26 @@
 """A ModelService whose engine is a process of its own, opened when it is first needed."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
 from legato.api.service import ServiceState
 from legato.core.config import EngineConfig
-from legato.core.errors import LegatoError, NotReadyError
+from legato.core.errors import ClosedError, EngineDiedError, LegatoError, ModelError, NotReadyError
+from legato.core.own_thread import in_own_thread
 from legato.frontend.async_llm import AsyncLLM
 from legato.frontend.open_llm import OpenedModel, open_llm
 from legato.ipc.client import EngineStage
-from legato.ipc.messages import EngineStats
+from legato.ipc.messages import EngineStats, Failed
 from legato.modelfiles.catalog import served_name
 from legato.modelfiles.fingerprint import weights_fingerprint
+
+logger = logging.getLogger(__name__)
 
 # Share of the start that is done after each stage, by the seconds that they took for the default model.
 _PROGRESS = {"imports": 0.2, "config": 0.3, "weights": 0.8, "pool": 0.9, "warm": 0.95}
@@ -28,9 +33,11 @@ class EngineService:
         self.names = config.served_model_name or (served_name(config.model),)
         self.created = int(time.time())
         self._config = config
-        self._opening = threading.Lock()
+        self._lock = threading.Lock()
+        self._opening: Future[None] | None = None
         self._opened: OpenedModel | None = None
         self._failure: LegatoError | None = None
+        self._is_closed = False
 
     @property
     def generator(self) -> AsyncLLM:
@@ -54,22 +61,28 @@ class EngineService:
 
     async def start(self) -> None:
         if self._opened is None:
-            await asyncio.to_thread(self._open)
+            await asyncio.wrap_future(self._open_once())
         await self._need_opened().llm.wait_ready()
 
     async def stats(self) -> EngineStats:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[EngineStats] = loop.create_future()
 
-        def deliver(stats: EngineStats) -> None:
-            if not answer.done():
-                answer.set_result(stats)
+        def deliver(reply: EngineStats | Failed) -> None:
+            if answer.done():
+                return
+            if isinstance(reply, EngineStats):
+                answer.set_result(reply)
+            else:
+                is_closed = client.status.stage is EngineStage.CLOSED
+                answer.set_exception((ClosedError if is_closed else EngineDiedError)(reply.error))
 
-        def hand_over(stats: EngineStats) -> None:
+        def hand_over(reply: EngineStats | Failed) -> None:
             with suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(deliver, stats)
+                loop.call_soon_threadsafe(deliver, reply)
 
-        self._need_opened().llm.client.query_stats(hand_over)
+        client = self._need_opened().llm.client
+        client.query_stats(hand_over)
         return await answer
 
     def latest_stats(self) -> EngineStats | None:
@@ -96,20 +109,34 @@ class EngineService:
         )
 
     async def close(self) -> None:
-        if self._opened is not None:
-            await asyncio.to_thread(self._opened.llm.client.close)
+        with self._lock:
+            self._is_closed = True  # whoever opens it still will close it
+            opened = self._opened
+        if opened is not None:
+            await asyncio.wrap_future(in_own_thread("engine-closer", opened.llm.client.close))
+
+    def _open_once(self) -> "Future[None]":
+        """The one opening: all await the same, and a model that cannot be opened is not tried again."""
+        with self._lock:
+            if self._opening is None:
+                self._opening = in_own_thread("model-opener", self._open)
+            return self._opening
 
     def _open(self) -> None:
-        """Open the model, once: one that cannot be opened is not tried again for each request."""
-        with self._opening:
-            if self._failure is not None:
-                raise self._failure
-            if self._opened is None:
-                try:
-                    self._opened = open_llm(self._config)
-                except LegatoError as error:
-                    self._failure = error
-                    raise
+        try:
+            opened = open_llm(self._config)
+        except LegatoError as error:
+            self._failure = error
+            raise
+        except Exception as error:
+            logger.exception("the model could not be opened")
+            self._failure = ModelError(f"the model could not be opened ({error!r}); see the log")
+            raise self._failure from error
+        with self._lock:
+            self._opened = opened
+            is_closed = self._is_closed
+        if is_closed:
+            opened.llm.client.close()
 
     def _need_opened(self) -> OpenedModel:
         if self._opened is None:

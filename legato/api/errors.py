@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.exception_handlers import request_validation_exception_handler
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from legato.api.limits import LIMIT_EXCEEDED
 from legato.core.errors import (
     ClosedError,
     ConfigError,
@@ -39,6 +39,8 @@ TABLE: tuple[tuple[type[LegatoError], int, str, str | None], ...] = (
     (LegatoError, 500, "server_error", "internal_error"),
 )
 HTTP_CODES = {401: "invalid_api_key", 404: "not_found", 405: "method_not_allowed", 408: "request_timeout"}
+MAX_FAULTS = 8  # told of one body
+MAX_NAME_CHARS = 64  # of what a client wrote, in an answer
 CLIENT_GONE_STATUS = 499  # nobody reads it; it stands in the log
 
 # Routes of the serving lesson answer a body that does not fit as FastAPI does: 422 with the list of faults.
@@ -92,12 +94,31 @@ def describe_validation(error: RequestValidationError) -> ErrorAnswer:
         position = f" at position {fault['loc'][-1]}" if fault["loc"][-1] else ""
         reason = f"the body is not valid JSON: {fault['ctx']['error']}{position}"
         return ErrorAnswer(status=400, message=reason, code="invalid_json")
-    path = [str(part) for part in fault["loc"][1:]]
+    path = [str(part)[:MAX_NAME_CHARS] for part in fault["loc"][1:]]
+    if fault["type"] == LIMIT_EXCEEDED:
+        param = ".".join(path) or None
+        reason = ": ".join((*path, fault["msg"]))
+        return ErrorAnswer(status=400, message=reason, param=param, code=LIMIT_EXCEEDED)
     if not path:  # the whole body is at fault
         reason = "the body must be a JSON object, sent with content-type: application/json"
         return ErrorAnswer(status=400, message=reason, code="invalid_body")
     param = ".".join(path)
     return ErrorAnswer(status=400, message=f"{param}: {fault['msg']}", param=param, code="invalid_value")
+
+
+def list_faults(error: RequestValidationError) -> list[dict[str, Any]]:
+    """The first faults of a body in FastAPI's own form, without what is long in them."""
+    return [_shortened(fault) for fault in error.errors()[:MAX_FAULTS]]
+
+
+def _shortened(fault: dict[str, Any]) -> dict[str, Any]:
+    loc = [part[:MAX_NAME_CHARS] if isinstance(part, str) else part for part in fault["loc"]]
+    given = fault.get("input")
+    if isinstance(given, str):
+        given = given[:MAX_NAME_CHARS]
+    elif isinstance(given, list | dict):
+        given = None
+    return {"type": fault["type"], "loc": loc, "msg": fault["msg"], "input": given}
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -109,7 +130,7 @@ def install_error_handlers(app: FastAPI) -> None:
     async def answer_validation_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         if request.scope["path"].removeprefix(request.scope.get("root_path", "")) in LESSON_PATHS:
-            return await request_validation_exception_handler(request, error)
+            return JSONResponse({"detail": list_faults(error)}, 422)
         return describe_validation(error).response()
 
     async def answer_http_exception(request: Request, error: Exception) -> Response:

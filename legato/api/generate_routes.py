@@ -45,6 +45,7 @@ class PromptsBody(GenerationBody):
         list[LessonPrompt],
         Field(
             max_length=LIMITS["prompts"].maximum,
+            fail_fast=True,
             description="texts to continue",
             examples=[["Hello, I am", "The sea is"]],
         ),

@@ -9,6 +9,8 @@ from types import MappingProxyType
 
 from legato.core.errors import RequestError
 
+LIMIT_EXCEEDED = "limit_exceeded"  # code of the errors
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -17,16 +19,22 @@ class Limit:
     maximum: int
     unit: str
 
+    def excess(self, count: int) -> str:
+        """What a client with `count` of them is told."""
+        return f"{count} {self.unit}; at most {self.maximum} are served"
+
 
 LIMITS: Mapping[str, Limit] = MappingProxyType(
     {
         # of every request; answered by transport/
         "body": Limit(8 * 2**20, "bytes in a body"),
+        "json_values": Limit(2**18, "brackets and commas in a body"),
         "body_time": Limit(15, "seconds to send the body"),
         "header": Limit(64 * 2**10, "bytes of header"),
         "header_lines": Limit(100, "header lines"),
         "request_id": Limit(128, "characters in x-request-id"),
-        # of the fields of a body; answered by check_limit
+        # of the fields of a body; answered by check_limit, or by the schema before it looks at an element
+        "fields": Limit(1024, "fields"),
         "messages": Limit(256, "messages"),
         "prompts": Limit(256, "prompts"),
         "stop": Limit(16, "stop texts"),
@@ -43,8 +51,4 @@ def check_limit(name: str, count: int, *, param: str) -> None:
     """Raise RequestError when `count` is over the limit `name`."""
     limit = LIMITS[name]
     if count > limit.maximum:
-        raise RequestError(
-            f"{param}: {count} {limit.unit}; at most {limit.maximum} are served",
-            param=param,
-            code="limit_exceeded",
-        )
+        raise RequestError(f"{param}: {limit.excess(count)}", param=param, code=LIMIT_EXCEEDED)

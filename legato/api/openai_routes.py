@@ -9,7 +9,6 @@ from legato.api.answers.measured import open_stream
 from legato.api.answers.openai import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from legato.api.answers.plain import join_answers
 from legato.api.bodies.messages import TemplateFields
-from legato.api.limits import check_limit
 from legato.api.openai_schema import ChatBody, CompletionBody, DetokenizeBody, OpenAIBody, TokenizeBody
 from legato.api.service import ModelsDep, ModelService
 from legato.api.sse import EventStream
@@ -101,7 +100,6 @@ async def detokenize(body: DetokenizeBody, models: ModelsDep) -> Response:
 
 
 async def _chat_prompt(service: ModelService, body: TemplateFields, messages: list[Any]) -> list[int]:
-    check_limit("messages", len(messages), param="messages")
     return await service.generator.chat_prompt(messages, **body.template_options())
 
 

@@ -2,11 +2,19 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from legato.api.bodies.generation import Body, GenerationBody, Int64, Texts, TokenIds, one_of, optional
+from legato.api.bodies.generation import (
+    Body,
+    GenerationBody,
+    Int64,
+    Texts,
+    TokenIds,
+    check_count,
+    one_of,
+    optional,
+)
 from legato.api.bodies.messages import Messages, TemplateFields
-from legato.api.limits import check_limit
 from legato.core.errors import RequestError
 from legato.frontend.generator import Prompt
 
@@ -48,12 +56,19 @@ class OpenAIBody(GenerationBody):
         return {"include_usage": options.include_usage, "continuous_usage": options.continuous_usage_stats}
 
 
+def _check_num_prompts(prompt: Any) -> Any:
+    """Count prompts before one is looked at; how many ids one may have depends on the model."""
+    is_one = isinstance(prompt, list) and bool(prompt) and type(prompt[0]) is int
+    return prompt if is_one else check_count("prompts", prompt)
+
+
 class CompletionBody(OpenAIBody):
     """Body of /v1/completions."""
 
     prompt: Annotated[
         str | Texts | TokenIds | Annotated[list[TokenIds], Field(fail_fast=True)],
         one_of("a text, a list of texts, a list of token ids (whole numbers) or a list of such lists"),
+        BeforeValidator(_check_num_prompts),
         Field(description="one prompt or several, as texts or token ids", examples=["Hello, I am"]),
     ]
 
@@ -64,9 +79,7 @@ class CompletionBody(OpenAIBody):
             return [prompt]
         if not prompt or [] in prompt:
             raise RequestError("prompt must hold at least one text or token id", param="prompt")
-        prompts = [prompt] if isinstance(prompt[0], int) else prompt
-        check_limit("prompts", len(prompts), param="prompt")
-        return list(prompts)
+        return [prompt] if isinstance(prompt[0], int) else list(prompt)
 
 
 class ChatBody(OpenAIBody, TemplateFields):

@@ -24,6 +24,7 @@ DOCS_POLICY = (
 router = APIRouter(tags=["operations"])
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health", response_model=None, summary="Whether the server lives")
 async def health(models: ModelsDep) -> Response:
     """200 while every engine serves, loads or is being replaced; else 503 with the reason."""
@@ -33,6 +34,7 @@ async def health(models: ModelsDep) -> Response:
     return JSONResponse({"status": "ok"})
 
 
+@router.head("/ready", include_in_schema=False)
 @router.get("/ready", response_model=None, summary="Whether the server takes requests now")
 async def ready(models: ModelsDep) -> Response:
     """200 when every engine takes requests; else 503 with the stage of the one that is furthest from it."""

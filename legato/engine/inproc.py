@@ -2,9 +2,10 @@
 
 import threading
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
-from legato.core.errors import NotReadyError
+from legato.core.errors import ClosedError, NotReadyError
 from legato.engine.assembly import Engine
 from legato.engine.loop import handle
 from legato.ipc.client import EngineStage, EngineStatus
@@ -41,13 +42,18 @@ class InprocClient:
 
     def wait_ready(self, timeout_s: float) -> Ready:
         if self.ready is None:
-            raise NotReadyError(f"the engine is {self.status.stage}: {self.status.detail}")
+            raise self._not_ready()
         return self.ready
+
+    def when_settled(self) -> "Future[None]":
+        settled: Future[None] = Future()
+        settled.set_result(None)  # it was loaded before this client was made
+        return settled
 
     def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:
         with self._lock:
             if self.ready is None:
-                raise NotReadyError(f"the engine is {self.status.stage}: {self.status.detail}")
+                raise self._not_ready()
             self._router.expect(requests, sink)
             self._inbox.put(requests)
 
@@ -56,7 +62,10 @@ class InprocClient:
             self._inbox.put(aborts)
 
     def query_stats(self, sink: StatsSink) -> None:
-        self._inbox.put([self._router.expect_stats(sink)])
+        with self._lock:
+            if self.ready is None:
+                raise self._not_ready()
+            self._inbox.put([self._router.expect_stats(sink)])
 
     def close(self) -> None:
         if self.status.stage is EngineStage.CLOSED:
@@ -80,6 +89,12 @@ class InprocClient:
             lost = self._router.forget_all()
         for request_id, sink in lost.items():
             sink(Failed(request_id=request_id, error=f"the engine has ended: {reason}"))
+
+    def _not_ready(self) -> NotReadyError:
+        reason = f"the engine is {self.status.stage}: {self.status.detail}"
+        if self.status.stage is EngineStage.CLOSED:
+            return ClosedError(reason)
+        return NotReadyError(reason, retry_after_s=None)
 
     def _serve(self) -> None:
         while (messages := self._receive()) is not None:

@@ -3,25 +3,33 @@
 import asyncio
 import random
 import secrets
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from legato.core.errors import ClosedError, RequestError
+from legato.core.errors import OverloadedError, RequestError
 from legato.core.request_limits import RequestLimits
 from legato.core.sampling_params import SamplingParams
 from legato.frontend.answer import Answer
 from legato.frontend.answer_stream import AnswerStream
 from legato.frontend.generator import ChatMessage, Prompt
-from legato.ipc.client import EngineClient, EngineStage
+from legato.ipc.client import EngineClient
 from legato.ipc.messages import AddRequest, Ready
 from legato.tokenization.chat_template import ChatTemplate
 from legato.tokenization.messages import plain_messages
 from legato.tokenization.tokenizer import Tokenizer
 
 START_TIMEOUT_S = 120.0
-CHARS_PER_TOKEN = 8  # a text of more characters a token of context is refused before it is tokenized
+CHARS_PER_TOKEN = 8  # a prompt of more characters, or ids, a token of context is refused before any work
 LONG_TEXT_CHARS = 4096  # more text in one call, or more ids, is converted off the event loop
+NUM_CONVERTERS = 2  # threads for that; more would only take the interpreter from the event loop
+MAX_CONVERSIONS = 1024  # running and waiting for a thread
+CONVERSION_RETRY_S = 1.0
+
+Result = TypeVar("Result")
 
 
 class AsyncLLM:
@@ -38,6 +46,8 @@ class AsyncLLM:
         self.client = client
         self.tokenizer = tokenizer
         self._chat_template = chat_template
+        self._converters = ThreadPoolExecutor(NUM_CONVERTERS, "text-converter")
+        self._conversions = threading.BoundedSemaphore(MAX_CONVERSIONS)
         self._seeds = random.Random(secrets.randbits(64) if seed is None else seed)
 
     async def submit(
@@ -94,8 +104,8 @@ class AsyncLLM:
                 param="messages",
             )
         plain, render = plain_messages(messages), self._chat_template.render
-        text = await asyncio.to_thread(
-            render, plain, add_generation_prompt=add_generation_prompt, **template_kwargs
+        text = await self._convert(
+            partial(render, plain, add_generation_prompt=add_generation_prompt, **template_kwargs)
         )
         try:
             return await self.tokenize(text, add_special_tokens=False)
@@ -109,41 +119,46 @@ class AsyncLLM:
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         ready = await self.wait_ready()
-        bad = next((token_id for token_id in token_ids if not 0 <= token_id < ready.vocab_size), None)
-        if bad is not None:
-            raise RequestError(
-                f"token id {bad} is not in the vocabulary of {ready.vocab_size}", param="tokens"
-            )
-        tokenizer = self._need_tokenizer("tokens")
-        decode = partial(tokenizer.decode, list(token_ids), skip_special_tokens=False)
-        return await asyncio.to_thread(decode) if len(token_ids) > LONG_TEXT_CHARS else decode()
+        _check_len(len(token_ids), "ids", ready, param="tokens")
+        decode = partial(self._decode_now, token_ids, ready.vocab_size)
+        return await self._convert(decode) if len(token_ids) > LONG_TEXT_CHARS else decode()
 
     async def wait_ready(self) -> Ready:
         """What the engine can take; sleeps while it is loading. Raises NotReadyError, ClosedError."""
-        status = self.client.status
-        if status.stage is EngineStage.CLOSED:
-            raise ClosedError(status.detail)
-        if self.client.ready is not None:
-            return self.client.ready
-        self.client.start()
-        return await asyncio.to_thread(self.client.wait_ready, START_TIMEOUT_S)
+        if self.client.ready is None:
+            self.client.start()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.wrap_future(self.client.when_settled()), START_TIMEOUT_S)
+        return self.client.wait_ready(0)
 
     async def _encode(
         self, prompts: Sequence[Prompt], ready: Ready, *, add_special_tokens: bool
     ) -> list[list[int]]:
-        """The ids of each prompt. Raises RequestError, before any work, when a text is far too long."""
+        """The ids of each prompt. Raises RequestError, before any work, when one is far too long."""
         texts = [prompt for prompt in prompts if isinstance(prompt, str)]
-        max_chars = CHARS_PER_TOKEN * ready.max_model_len
-        longest = max(map(len, texts), default=0)
-        if longest > max_chars:
-            raise RequestError(
-                f"the prompt has {longest} characters; a context of {ready.max_model_len} tokens takes"
-                f" at most {max_chars}",
-                param="prompt",
-                code="context_length_exceeded",
-            )
+        id_lists = [prompt for prompt in prompts if isinstance(prompt, list | tuple)]
+        _check_len(max(map(len, texts), default=0), "characters", ready, param="prompt")
+        _check_len(max(map(len, id_lists), default=0), "ids", ready, param="prompt")
         encode = partial(self._encode_now, prompts, add_special_tokens)
-        return await asyncio.to_thread(encode) if sum(map(len, texts)) > LONG_TEXT_CHARS else encode()
+        return await self._convert(encode) if sum(map(len, texts)) > LONG_TEXT_CHARS else encode()
+
+    async def _convert(self, work: Callable[[], Result]) -> Result:
+        """The result of `work` in a thread for conversions. Raises OverloadedError when many wait for one."""
+        if not self._conversions.acquire(blocking=False):
+            raise OverloadedError(
+                f"{MAX_CONVERSIONS} long prompts are being prepared; try again soon",
+                retry_after_s=CONVERSION_RETRY_S,
+            )
+        try:
+            return await asyncio.wrap_future(self._converters.submit(work))
+        finally:
+            self._conversions.release()
+
+    def _decode_now(self, token_ids: Sequence[int], vocab_size: int) -> str:
+        bad = next((token_id for token_id in token_ids if not 0 <= token_id < vocab_size), None)
+        if bad is not None:
+            raise RequestError(f"token id {bad} is not in the vocabulary of {vocab_size}", param="tokens")
+        return self._need_tokenizer("tokens").decode(list(token_ids), skip_special_tokens=False)
 
     def _encode_now(self, prompts: Sequence[Prompt], add_special_tokens: bool) -> list[list[int]]:
         return [self._ids_of(prompt, add_special_tokens) for prompt in prompts]
@@ -162,6 +177,17 @@ class AsyncLLM:
         if self.tokenizer is None:
             raise RequestError("this model has no tokenizer: give token ids instead of text", param=param)
         return self.tokenizer
+
+
+def _check_len(count: int, unit: str, ready: Ready, *, param: str) -> None:
+    maximum = CHARS_PER_TOKEN * ready.max_model_len
+    if count > maximum:
+        raise RequestError(
+            f"the prompt has {count} {unit}; a context of {ready.max_model_len} tokens takes"
+            f" at most {maximum}",
+            param=param,
+            code="context_length_exceeded",
+        )
 
 
 def _limits(ready: Ready) -> RequestLimits:

@@ -5,13 +5,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
 from queue import SimpleQueue
 from typing import Protocol
 
 from legato.core.config import EngineConfig
-from legato.core.errors import NotReadyError, RequestError
+from legato.core.errors import ClosedError, NotReadyError, RequestError
 from legato.ipc.channel import ChannelClosedError, encode_frame
 from legato.ipc.messages import (
     AddRequest,
@@ -68,6 +69,10 @@ class EngineClient(Protocol):
         """Sleep until the engine waits for work. Raises NotReadyError when it will not, or not in time."""
         ...
 
+    def when_settled(self) -> "Future[None]":
+        """Done as soon as the engine does not load: wait_ready(0) then says what came of it."""
+        ...
+
     def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:
         """Hand over requests together; all that is said about them goes to `sink`, from another thread.
 
@@ -78,7 +83,7 @@ class EngineClient(Protocol):
         """Nobody waits for these; their sink is not called again. Unknown ids have ended already."""
 
     def query_stats(self, sink: StatsSink) -> None:
-        """Ask for statistics with the ledger of each request."""
+        """Ask for statistics with the ledger of each request. Raises NotReadyError."""
 
     def close(self) -> None:
         """End the engine; what still runs fails."""
@@ -110,6 +115,7 @@ class ProcessClient:
         self._process: EngineProcess | None = None
         self._thread: threading.Thread | None = None
         self._started_at = 0.0
+        self._unsettled: set[Future[None]] = set()  # those that wait for the end of loading
 
     @property
     def status(self) -> EngineStatus:
@@ -138,6 +144,16 @@ class ProcessClient:
             if self._status.stage is EngineStage.READY and self._ready is not None:
                 return self._ready
             raise self._not_ready()
+
+    def when_settled(self) -> "Future[None]":
+        settled: Future[None] = Future()
+        with self._changed:
+            if self._status.stage is EngineStage.LOADING:
+                self._unsettled.add(settled)
+                settled.add_done_callback(self._unsettled.discard)  # also when nobody waits any longer
+            else:
+                settled.set_result(None)
+        return settled
 
     def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:
         try:
@@ -186,7 +202,11 @@ class ProcessClient:
     def _supervise(self) -> None:
         """Start an engine, serve it until it is gone, and start the next one while the budget lasts."""
         while not self._is_closed:
-            reason, may_restart = self._serve_one()
+            try:
+                reason, may_restart = self._serve_one()
+            except Exception as error:  # a fault of ours: whoever waits for the engine must hear of it
+                logger.exception("the client of the engine failed")
+                reason, may_restart = f"the client of the engine failed ({error!r}); see the log", False
             with self._changed:
                 if not self._is_closed:
                     if may_restart and self._budget.take():
@@ -227,9 +247,11 @@ class ProcessClient:
                         start_error = message.error
                     self._dispatch(message)
         except ChannelClosedError:
+            pass
+        finally:
             outbox.put(None)
+            exit_reason = process.wait()  # closes the channel, so that the writer sleeps on it no longer
             writer.join()
-            exit_reason = process.wait()
         if start_error is not None:
             return start_error, False
         if self._is_closed:
@@ -264,6 +286,10 @@ class ProcessClient:
     def _set_status(self, stage: EngineStage, detail: str) -> None:
         self._status = EngineStatus(stage, detail)
         self._changed.notify_all()
+        if stage is not EngineStage.LOADING:
+            for settled in list(self._unsettled):
+                if settled.set_running_or_notify_cancel():
+                    settled.set_result(None)
 
     def _not_ready(self) -> NotReadyError:
         status = self._status
@@ -271,10 +297,12 @@ class ProcessClient:
             return NotReadyError(
                 f"the engine is still loading ({status.detail or 'starting'}); try again soon"
             )
+        if status.stage is EngineStage.CLOSED:
+            return ClosedError(status.detail)
         return NotReadyError(status.detail or f"the engine is {status.stage}", retry_after_s=None)
 
 
-def _fail(lost: Mapping[str, Sink], reason: str) -> None:
+def _fail(lost: Mapping[str, Callable[[Failed], None]], reason: str) -> None:
     """Tell those who wait that no engine will answer."""
     for request_id, sink in lost.items():
         sink(Failed(request_id=request_id, error=reason))

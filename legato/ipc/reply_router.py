@@ -17,7 +17,7 @@ from legato.ipc.messages import (
 
 Reply = Accepted | Rejected | TokenOutput | Failed
 Sink = Callable[[Reply], None]  # called on the thread that reads from the engine; must not block or raise
-StatsSink = Callable[[EngineStats], None]
+StatsSink = Callable[[EngineStats | Failed], None]  # the same; Failed when the engine ended before
 
 
 class ReplyRouter:
@@ -64,10 +64,10 @@ class ReplyRouter:
         if sink is not None:
             sink(message)
 
-    def forget_all(self) -> dict[str, Sink]:
-        """The engine is gone: who waited for it, by request."""
+    def forget_all(self) -> dict[str, Callable[[Failed], None]]:
+        """The engine is gone: who waited for it, by request or query."""
         with self._lock:
-            sinks, self._sinks = self._sinks, {}
-            self._stats_sinks.clear()
+            lost: dict[str, Callable[[Failed], None]] = {**self._sinks, **self._stats_sinks}
+            self._sinks, self._stats_sinks = {}, {}
             self.latest_stats = EngineStats()
-        return sinks
+        return lost

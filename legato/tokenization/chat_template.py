@@ -1,7 +1,8 @@
 """Chat messages to the text of a prompt, by the template that comes with a model."""
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,14 @@ class ChatTemplate:
     Raises ModelError when the source is no Jinja template.
     """
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        special_tokens: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.source = source
+        self._clock = clock
         self._special_tokens = {f"{role}_token": text for role, text in (special_tokens or {}).items()}
         try:
             self._template = TemplateSandbox().from_string(source)
@@ -46,7 +53,7 @@ class ChatTemplate:
         variables["messages"] = [dict(message) for message in messages]
         variables["add_generation_prompt"] = add_generation_prompt
         try:
-            return render_bounded(lambda: self._template.generate(variables))
+            return render_bounded(lambda: self._template.generate(variables), self._clock)
         except TemplateError as error:
             raise RequestError(f"the chat template refuses: {error.message}", param="messages") from error
         except Exception as error:  # whatever a template can run into: its messages lack what it expects

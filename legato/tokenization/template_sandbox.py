@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -15,14 +16,32 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MAX_TEXT_LEN = 4 << 20  # characters of any text that a template builds
-MAX_OPERATIONS = 1_000_000  # loop turns and calls of one rendering
+MAX_OPERATIONS = 1_000_000  # loop turns and calls of one rendering, and its work on texts and lists
+CHARS_PER_OPERATION = 4096  # of a text that is copied or searched
+MAX_SECONDS = 1.0  # of one rendering
 REFUSED_METHODS = frozenset({"center", "expandtabs", "ljust", "rjust", "zfill"})  # they pad to any width
 REFUSED_FILTERS = ("center", "format", "indent", "wordwrap", "xmlattr")
+# These read a text at the speed of a copy; other filters take each of its characters in hand.
+FAST_FILTERS = frozenset(
+    {"capitalize", "count", "d", "default", "e", "escape", "first", "float", "forceescape", "int", "join"}
+    | {"last", "length", "lower", "replace", "safe", "string", "tojson", "trim", "upper"}
+)
 REFUSED_GLOBALS = ("cycler", "joiner", "lipsum")  # helpers for web pages
 
-_COUNTED, _CONCATENATED = "counted_by_legato", "concatenated_by_legato"
+_COUNTED, _CONCATENATED, _CHARGED = "counted_by_legato", "concatenated_by_legato", "charged_by_legato"
 _WIDE_FIELD = re.compile(r"\d{4}|\*|\{[^{}]*\{")  # a width of four digits, or one that is computed
-_operations_left: ContextVar[list[int]] = ContextVar("operations_left")
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What one rendering may still do, and until when by `clock`, in seconds."""
+
+    operations: int
+    deadline_s: float
+    clock: Callable[[], float]
+
+
+_budget: ContextVar[_Budget] = ContextVar("budget")
 
 
 class GenerationTag(Extension):
@@ -39,8 +58,8 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     """What chat templates may use, by the same names as in Hugging Face's environment for them.
 
     Jinja's sandbox keeps a template from Python's internals. What it leaves open is work without end
-    and texts without bound, so loop turns and calls are counted here, and the operations that
-    lengthen a text are checked before they are done. All faults are TemplateError.
+    and texts without bound, so loop turns, calls and what they read are counted here, under a deadline,
+    and the operations that lengthen a text are checked before they are done. All faults are TemplateError.
     """
 
     intercepted_binops = frozenset(["+", "*", "**", "%"])
@@ -52,7 +71,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         for name in REFUSED_GLOBALS:
             del self.globals[name]
         self.filters |= {"tojson": _to_json, "replace": _replace, "join": _join}
-        self.filters |= {_COUNTED: _counted, _CONCATENATED: _concatenated}
+        self.filters |= {_COUNTED: _counted, _CONCATENATED: _concatenated, _CHARGED: _charged}
         self.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
@@ -63,8 +82,8 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return template
 
     def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:
-        _spend(1)
         owner, name = getattr(obj, "__self__", None), getattr(obj, "__name__", "")
+        _charged(owner)
         if isinstance(owner, str):
             if name in REFUSED_METHODS:
                 raise SecurityError(f"the method {name} is not available")
@@ -75,6 +94,8 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return super().call(context, obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        _charged(left)
+        _charged(right)
         if operator == "+" and hasattr(left, "__len__") and hasattr(right, "__len__"):
             _check_len(len(left) + len(right))
         elif operator in ("*", "**"):
@@ -97,9 +118,9 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return checked
 
 
-def render_bounded(generate: Callable[[], Iterable[str]]) -> str:
+def render_bounded(generate: Callable[[], Iterable[str]], clock: Callable[[], float]) -> str:
     """Join the pieces of a rendering, within the limits. Raises TemplateError beyond them."""
-    token = _operations_left.set([MAX_OPERATIONS])
+    token = _budget.set(_Budget(MAX_OPERATIONS, clock() + MAX_SECONDS, clock))
     try:
         pieces, text_len = [], 0
         for piece in generate():
@@ -108,7 +129,7 @@ def render_bounded(generate: Callable[[], Iterable[str]]) -> str:
             pieces.append(piece)
         return "".join(pieces)
     finally:
-        _operations_left.reset(token)
+        _budget.reset(token)
 
 
 def _bound(parent: nodes.Node) -> None:
@@ -120,21 +141,27 @@ def _bound(parent: nodes.Node) -> None:
 
 
 def _bounded(child: Any) -> Any:
-    """A part of a syntax tree (or a plain value in it), with loops counted and texts measured."""
+    """A part of a syntax tree (or a plain value in it), with its work led through filters of our own."""
     if isinstance(child, nodes.Node):
         _bound(child)
     if isinstance(child, nodes.For):
         child.iter = nodes.Filter(child.iter, _COUNTED, [], [], None, None)
+    is_slice = isinstance(child, nodes.Getitem) and isinstance(child.arg, nodes.Slice)
+    if is_slice or (isinstance(child, nodes.Filter) and child.node is not None):
+        is_fast = nodes.Const(is_slice or child.name in FAST_FILTERS)
+        child.node = nodes.Filter(child.node, _CHARGED, [is_fast], [], None, None)
     if isinstance(child, nodes.Concat):
         return nodes.Filter(nodes.List(child.nodes), _CONCATENATED, [], [], None, None)
     return child
 
 
 def _spend(operations: int) -> None:
-    left = _operations_left.get()
-    left[0] -= operations
-    if left[0] < 0:
+    budget = _budget.get()
+    budget.operations -= operations
+    if budget.operations < 0:
         raise SecurityError(f"it takes more than {MAX_OPERATIONS:,} loop turns and calls")
+    if budget.clock() > budget.deadline_s:
+        raise SecurityError(f"it takes more than {MAX_SECONDS:g} s")
 
 
 def _check_len(text_len: int) -> None:
@@ -152,10 +179,26 @@ def _magnitude(value: Any) -> int:
     return len(value) if hasattr(value, "__len__") else abs(int(value))
 
 
+def _charged(value: Any, is_fast: bool = True) -> Any:
+    """The value, which is about to be read as a whole."""
+    size = len(value) if isinstance(value, str | list | tuple | dict) else 0
+    _spend(1 + (size // CHARS_PER_OPERATION if is_fast and isinstance(value, str) else size))
+    return value
+
+
+class _Turns(list[Any]):
+    """What a loop goes over; each turn looks at the clock."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in super().__iter__():
+            _spend(0)
+            yield item
+
+
 def _counted(items: Iterable[Any]) -> list[Any]:
-    counted = list(items)
-    _spend(len(counted))
-    return counted
+    turns = _Turns(items)
+    _spend(len(turns))
+    return turns
 
 
 def _concatenated(parts: Iterable[Any]) -> str:

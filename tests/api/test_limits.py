@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from pydantic import BaseModel, ValidationError
 
+from legato.api.generate_routes import PromptsBody
 from legato.api.limits import LIMITS
+from legato.api.openai_schema import ChatBody, CompletionBody, DetokenizeBody
 
 # row -> path, a body that holds `count` of what the row counts, and the param of the refusal
-BODIES: dict[str, tuple[str, Callable[[int], dict[str, Any]], str]] = {
+BODIES: dict[str, tuple[str, Callable[[int], dict[str, Any]], str | None]] = {
     "messages": (
         "/v1/chat/completions",
         lambda count: {"messages": [{"role": "user", "content": ""}] * count, "max_tokens": 1},
@@ -28,6 +31,11 @@ BODIES: dict[str, tuple[str, Callable[[int], dict[str, Any]], str]] = {
         lambda count: {"prompt": "a", "logit_bias": {str(token_id): 1 for token_id in range(count)}},
         "logit_bias",
     ),
+    "fields": (
+        "/v1/completions",
+        lambda count: {"prompt": "a"} | dict.fromkeys(map(str, range(count - 1))),
+        None,
+    ),
     "cache_salt": ("/v1/completions", lambda count: {"prompt": "a", "cache_salt": "s" * count}, "cache_salt"),
     "template_kwargs": (
         "/v1/chat/completions",
@@ -38,7 +46,7 @@ BODIES: dict[str, tuple[str, Callable[[int], dict[str, Any]], str]] = {
         "chat_template_kwargs",
     ),
 }
-TESTED_IN_TRANSPORT = {"body", "body_time", "header", "header_lines", "request_id"}
+TESTED_IN_TRANSPORT = {"body", "body_time", "header", "header_lines", "json_values", "request_id"}
 
 
 def test_every_row_is_tested() -> None:
@@ -65,3 +73,47 @@ def test_below_and_at_the_limit_is_served_and_above_is_refused(client: TestClien
 def test_batches_of_the_lesson_have_the_same_limit(client: TestClient, num_prompts: int, status: int) -> None:
     body = {"prompts": ["a"] * num_prompts, "max_tokens": 1}
     assert client.post("/generate", json=body).status_code == status
+
+
+@pytest.mark.parametrize("values", ["[]," * 2**17, "1," * 2**18, '{"a":1},' * 2**17])
+def test_body_of_countless_values_is_refused_before_it_is_parsed(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, values: str
+) -> None:
+    monkeypatch.setattr("legato.api.transport.json_body.parse_strictly", None)
+    response = client.post("/v1/completions", content=f'{{"prompt": "a", "x": [{values}0]}}')
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "limit_exceeded"
+    assert "brackets and commas" in response.json()["error"]["message"]
+
+
+def faults(kind: type[BaseModel], body: dict[str, Any]) -> list[Any]:
+    with pytest.raises(ValidationError) as refusal:
+        kind.model_validate(body)
+    return refusal.value.errors()
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (PromptsBody, {"prompts": [1] * 200}),
+        (PromptsBody, {"prompts": [1] * 10_000}),
+        (CompletionBody, {"prompt": "a", "stop_token_ids": [""] * 200}),
+        (CompletionBody, {"prompt": "a", "stop_token_ids": [""] * 10_000}),
+        (CompletionBody, {"prompt": "a", "stop": [1] * 10_000}),
+        (CompletionBody, {"prompt": "a", "logit_bias": {str(i): "" for i in range(10_000)}}),
+        (CompletionBody, {"prompt": [{}] * 10_000}),
+        (CompletionBody, {"prompt": [1] + [""] * 10_000}),
+        (ChatBody, {"messages": [{}] * 10_000}),
+        (DetokenizeBody, {"tokens": [""] * 10_000}),
+    ],
+)
+def test_list_that_does_not_fit_is_one_fault(kind: type[BaseModel], body: dict[str, Any]) -> None:
+    assert len(faults(kind, body)) == 1
+
+
+def test_the_lesson_tells_few_faults_and_repeats_nothing_long(client: TestClient) -> None:
+    body = {"prompts": {"a": 1}, "logit_bias": {"9" * 1000 + str(i): "x" * 1000 for i in range(20)}}
+    response = client.post("/generate", json=body)
+    assert response.status_code == 422
+    assert len(response.json()["detail"]) == 8
+    assert len(response.content) < 4000

@@ -73,6 +73,15 @@ def test_dead_engine_is_neither(client: TestClient, service: FakeService) -> Non
     assert "retry-after" not in ready.headers
 
 
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+@pytest.mark.parametrize("state", [LOADING, DEAD])
+def test_probe_by_head_gets_the_head_of_get(
+    client: TestClient, service: FakeService, path: str, state: ServiceState
+) -> None:
+    service.current_state = state
+    assert client.head(path).status_code == client.get(path).status_code
+
+
 def test_one_dead_model_of_two_is_seen() -> None:
     well, dead = FakeService(names=("well",)), FakeService(names=("dead",))
     dead.current_state = DEAD

@@ -1,16 +1,20 @@
 """/generate_vllm against a small OpenAI server of the standard library."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from legato.api.app import create_app
+from legato.api.vllm_proxy import MAX_CALLS, VllmProxy
 from legato.core.config import ServerConfig
+from legato.core.errors import OverloadedError
+from legato.core.sampling_params import SamplingParams
 from tests.api.fake_service import FakeService
 
 
@@ -21,6 +25,8 @@ class VllmLike:
         self.bodies: list[dict[str, Any]] = []
         self.status = 200
         self.answer: Any = None  # instead of the usual one
+        self.may_answer = Event()
+        self.may_answer.set()
         vllm = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -30,6 +36,7 @@ class VllmLike:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 vllm.bodies.append(body)
+                vllm.may_answer.wait(20)
                 choices = [{"index": i, "text": p.upper()} for i, p in enumerate(body["prompt"])]
                 self.reply(vllm.status, vllm.answer or {"choices": choices[::-1]})
 
@@ -114,3 +121,28 @@ def test_vllm_that_is_not_there_is_503_with_the_remedy() -> None:
 
     assert response.status_code == 503
     assert "--vllm-url" in response.json()["error"]["message"]
+
+
+def test_calls_have_bounded_places_and_who_leaves_gives_one_back(vllm: VllmLike) -> None:
+    proxy = VllmProxy(vllm.url)
+
+    async def ask() -> list[str]:
+        return await proxy.complete(["a"], SamplingParams())
+
+    async def main() -> None:
+        vllm.may_answer.clear()
+        calls = [asyncio.create_task(ask()) for _ in range(MAX_CALLS)]
+        async with asyncio.timeout(20):
+            while len(vllm.bodies) < MAX_CALLS:
+                await asyncio.sleep(0.005)
+            with pytest.raises(OverloadedError, match="under way"):
+                await ask()
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            while proxy._places._value < MAX_CALLS:  # type: ignore[attr-defined]
+                await asyncio.sleep(0.005)  # though vLLM has not answered
+            vllm.may_answer.set()
+            assert await ask() == ["A"]
+
+    asyncio.run(main())

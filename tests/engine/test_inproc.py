@@ -8,7 +8,7 @@ from queue import SimpleQueue
 import pytest
 
 from legato.core.config import EngineConfig
-from legato.core.errors import NotReadyError
+from legato.core.errors import ClosedError, NotReadyError
 from legato.core.sampling_params import SamplingParams
 from legato.engine.assembly import load_engine
 from legato.engine.inproc import InprocClient
@@ -80,8 +80,10 @@ def test_closing_fails_what_runs_and_takes_nothing_more(client: InprocClient) ->
     assert reply == Failed(request_id="a", error="the engine has ended: it was closed")
     with pytest.raises(NotReadyError, match="closed"):
         client.submit([request("b")], replies.put)
-    with pytest.raises(NotReadyError, match="closed"):
+    with pytest.raises(ClosedError, match="closed"):
         client.wait_ready(1)
+    with pytest.raises(ClosedError, match="closed"):
+        client.query_stats(lambda _: None)
     client.close()
 
 

@@ -2,11 +2,12 @@
 
 import asyncio
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
-from legato.core.errors import RequestError
+from legato.core.errors import NotReadyError, OverloadedError, RequestError
 from legato.core.sampling_params import SamplingParams
 from legato.frontend.async_llm import AsyncLLM
 from tests.frontend.answers import Answered, answer_to, answers_to
@@ -62,6 +63,79 @@ def test_text_that_is_far_too_long_is_refused_before_it_is_tokenized(
     with pytest.raises(RequestError, match="4097 characters"):
         asyncio.run(llm.tokenize("a" * 4097))
     assert spy.lengths == []
+
+
+@pytest.mark.parametrize("num_ids", [4097, 10**6])
+def test_ids_that_are_far_too_many_are_refused_before_one_is_looked_at(llm: AsyncLLM, num_ids: int) -> None:
+    ids = [object()] * num_ids
+    with pytest.raises(RequestError, match=f"has {num_ids} ids; a context of 512 tokens") as refusal:
+        asyncio.run(answers_to(llm, ["short", ids], SamplingParams()))  # type: ignore[list-item]
+    assert (refusal.value.code, refusal.value.param) == ("context_length_exceeded", "prompt")
+    with pytest.raises(RequestError, match=f"{num_ids} ids") as refusal:
+        asyncio.run(llm.detokenize(ids))  # type: ignore[arg-type]
+    assert refusal.value.param == "tokens"
+
+
+def test_conversions_have_threads_of_their_own_and_places_that_end(
+    llm: AsyncLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    may_go = threading.Event()
+
+    def render(*_: object, **__: object) -> str:
+        threads.append(threading.current_thread().name)
+        may_go.wait(20)
+        return "text"
+
+    monkeypatch.setattr("legato.frontend.async_llm.MAX_CONVERSIONS", 3)
+    crowded = AsyncLLM(llm.client, llm.tokenizer, llm._chat_template)
+    monkeypatch.setattr(llm._chat_template, "render", render)
+    message = {"role": "user", "content": "hi"}
+
+    async def main() -> None:
+        waiting = [asyncio.create_task(crowded.chat_prompt([message])) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError, match="3 long prompts"):
+            await crowded.chat_prompt([message])
+        may_go.set()
+        assert len(await asyncio.gather(*waiting)) == 3
+        await crowded.chat_prompt([message])  # there is a place again
+
+    asyncio.run(main())
+    assert {name.rpartition("_")[0] for name in threads} == {"text-converter"}
+
+
+def test_waiting_for_the_engine_takes_no_thread_and_leaves_nothing_behind(
+    llm: AsyncLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready, llm.client.ready = llm.client.ready, None  # type: ignore[misc]
+    settled: Future[None] = Future()
+    monkeypatch.setattr(llm.client, "when_settled", lambda: settled)
+
+    async def main() -> None:
+        before = threading.active_count()
+        waiting = [asyncio.create_task(llm.wait_ready()) for _ in range(20)]
+        await asyncio.sleep(0)
+        assert threading.active_count() == before
+        llm.client.ready = ready  # type: ignore[misc]
+        settled.set_running_or_notify_cancel()
+        settled.set_result(None)
+        assert await asyncio.gather(*waiting) == [ready] * 20
+
+    asyncio.run(main())
+
+
+def test_engine_that_does_not_settle_in_time_is_not_ready(
+    llm: AsyncLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("legato.frontend.async_llm.START_TIMEOUT_S", 0)
+    ready, llm.client.ready = llm.client.ready, None  # type: ignore[misc]
+    settled: Future[None] = Future()
+    monkeypatch.setattr(llm.client, "when_settled", lambda: settled)
+    with pytest.raises(NotReadyError):
+        asyncio.run(llm.wait_ready())
+    assert settled.cancelled()
+    llm.client.ready = ready  # type: ignore[misc]
 
 
 def test_much_text_is_tokenized_off_the_event_loop(llm: AsyncLLM, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from queue import SimpleQueue
 import pytest
 
 from legato.core.config import EngineConfig
-from legato.core.errors import NotReadyError, RequestError
+from legato.core.errors import ClosedError, NotReadyError, RequestError
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.ipc.client import EngineStage, ProcessClient
 from legato.ipc.messages import Accepted, AddRequest, EngineStats, Failed, Rejected, TokenOutput
@@ -188,6 +189,72 @@ def test_restart_budget_is_a_sliding_window() -> None:
     assert [budget.take() for _ in range(3)] == [True, True, False]
     now[0] = 11
     assert budget.take()
+
+
+def test_query_in_an_engine_that_dies_is_answered_by_its_death(
+    client: ProcessClient, engines: Engines
+) -> None:
+    engines.started[0].process.send_signal(signal.SIGSTOP)  # it hears the query no more
+    answers: SimpleQueue[EngineStats | Failed] = SimpleQueue()
+    client.query_stats(answers.put)
+    engines.started[0].process.kill()
+    answer = answers.get(timeout=20)
+    assert isinstance(answer, Failed)
+    assert "SIGKILL" in answer.error
+
+
+def test_fault_of_the_client_itself_ends_the_start(
+    tiny_model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def spawn() -> EngineProcess:
+        raise ZeroDivisionError("a planted fault")
+
+    client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=spawn)
+    client.start()
+    client.when_settled().result(timeout=20)
+    assert client.status.stage is EngineStage.FAILED
+    with pytest.raises(NotReadyError, match="a planted fault"):
+        client.wait_ready(0)
+    assert "Traceback" in caplog.text
+    client.close()
+
+
+def test_fault_at_a_message_ends_the_engine_and_whoever_waits(
+    client: ProcessClient, engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(message: object) -> None:
+        raise ZeroDivisionError("a planted fault")
+
+    monkeypatch.setattr(client._router, "route", break_down)
+    replies: Replies = SimpleQueue()
+    client.submit([request("lost", max_tokens=500)], replies.put)
+    last = replies.get(timeout=20)
+    assert isinstance(last, Failed)
+    assert "a planted fault" in last.error
+    assert client.status.stage is EngineStage.FAILED
+    assert engines.started[0].process.returncode is not None
+
+
+def test_who_waits_for_the_start_is_told_of_its_end_and_may_leave(tiny_model: Path) -> None:
+    may_spawn = threading.Event()
+
+    def spawn() -> EngineProcess:
+        may_spawn.wait(20)
+        return start_engine()
+
+    client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=spawn)
+    assert client.when_settled().done()  # nothing is on its way
+    client.start()
+    waiting, left = client.when_settled(), client.when_settled()
+    assert left.cancel()
+    assert client._unsettled == {waiting}
+    may_spawn.set()
+    waiting.result(timeout=30)
+    assert client.wait_ready(0).vocab_size > 0
+    client.close()
+    assert client.when_settled().done()
+    with pytest.raises(ClosedError):
+        client.query_stats(lambda _: None)
 
 
 def test_model_that_cannot_be_loaded_fails_the_start_with_its_reason(tmp_path: Path) -> None:

@@ -144,6 +144,37 @@ def test_template_without_end_or_bound_is_stopped(source: str) -> None:
         ChatTemplate(source).render(HELLO)
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        "{% for i in range(9) %}{% endfor %}",
+        "{{ messages | length }}",
+        "{{ bos_token[1:] }}",
+        "{{ 1 + 1 }}",
+        "{{ bos_token.strip() }}",
+    ],
+)
+def test_whatever_a_template_does_is_under_a_deadline(work: str) -> None:
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.4  # the deadline is 1 s after the first look
+        return now
+
+    with pytest.raises(RequestError, match="more than 1 s"):
+        ChatTemplate(work * 4, {"bos": "<s>"}, clock).render(HELLO)
+
+
+@pytest.mark.parametrize("work", ["n.x[1:]", "n.x + ''", "n.x.upper()", "n.x | upper", "n.x | list"])
+def test_work_on_a_long_text_counts_by_its_length(work: str) -> None:
+    loop = "{% for i in range(TURNS) %}{% set y = WORK %}{% endfor %}".replace("WORK", work)
+    source = "{% set n = namespace(x='x' * 4000000) %}" + loop
+    ChatTemplate(source.replace("4000000", "4").replace("TURNS", "1100"), clock=lambda: 0.0).render(HELLO)
+    with pytest.raises(RequestError, match="loop turns"):
+        ChatTemplate(source.replace("TURNS", "1100"), clock=lambda: 0.0).render(HELLO)
+
+
 def test_budget_is_new_for_every_rendering() -> None:
     template = ChatTemplate("{% for i in range(90000) %}{% endfor %}{{ messages[0].content }}")
     assert [template.render(HELLO) for _ in range(15)] == ["Hello"] * 15

@@ -2,13 +2,22 @@
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WrapValidator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
-from legato.api.limits import check_limit
+from legato.api.limits import LIMIT_EXCEEDED, LIMITS, check_limit
 from legato.core.errors import RequestError
 from legato.core.sampling_params import SamplingParams
 
@@ -83,6 +92,19 @@ def one_of(description: str) -> WrapValidator:
     return WrapValidator(validate)
 
 
+def at_most(name: str) -> BeforeValidator:
+    """The limit `name` on a list or an object, checked before any of its elements; stands last."""
+
+    return BeforeValidator(partial(check_count, name))
+
+
+def check_count(name: str, value: Any) -> Any:
+    """`value`, unless it is a list or an object with more than the limit `name`."""
+    if isinstance(value, list | dict) and len(value) > LIMITS[name].maximum:
+        raise PydanticCustomError(LIMIT_EXCEEDED, "{excess}", {"excess": LIMITS[name].excess(len(value))})
+    return value
+
+
 def optional(description: str, default: Any = None) -> Any:
     """A field that may be absent or null; `default` is what holds then, where that is always the same."""
     return Field(None, description=description, json_schema_extra={"default": default})
@@ -98,6 +120,11 @@ class Body(BaseModel):
     """Base of every body: strict types, finite numbers; unknown fields are kept, to be told about."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_num_fields(cls, value: Any) -> Any:
+        return check_count("fields", value)
 
     def ignored_header(self) -> dict[str, str]:
         """The header that names the fields nobody read, in a form that fits a header."""
@@ -117,10 +144,12 @@ class GenerationBody(Body):
     top_k: Int64 | None = optional("how many tokens to draw from; 0 and -1: every one")
     min_p: float | None = optional("0 to 1: least probability, as a share of the highest")
     seed: int | None = optional("the same seed gives the same answer; without one it is drawn")
-    stop: Annotated[str | Texts | None, one_of("a text or a list of texts")] = optional(
+    stop: Annotated[str | Texts | None, one_of("a text or a list of texts"), at_most("stop")] = optional(
         "texts that end the answer and are no part of it"
     )
-    stop_token_ids: list[Int64] | None = optional("further tokens that end the answer")
+    stop_token_ids: Annotated[
+        Annotated[list[Int64], Field(fail_fast=True)] | None, at_most("stop_token_ids")
+    ] = optional("further tokens that end the answer")
     include_stop_str_in_output: bool | None = optional("leave the stop text in the answer", False)
     min_tokens: Int64 | None = optional("no end before so many tokens", 0)
     ignore_eos: bool | None = optional("do not end where the model would", False)
@@ -129,7 +158,9 @@ class GenerationBody(Body):
     repetition_penalty: float | None = optional(
         "above 1: tokens of prompt and answer become less probable", 1
     )
-    logit_bias: dict[str, float] | None = optional("token id to what is added to its logit, -100 to 100")
+    logit_bias: Annotated[dict[str, float] | None, at_most("logit_bias")] = optional(
+        "token id to what is added to its logit, -100 to 100"
+    )
     skip_special_tokens: bool | None = optional("leave special tokens out of the text", True)
     priority: Int64 | None = optional("lower runs earlier", 0)
     cache_salt: str | None = optional("prompts with different salts share no cached prefix", "")
@@ -150,14 +181,11 @@ class GenerationBody(Body):
         given = {name: getattr(self, name) for name in PLAIN_FIELDS if getattr(self, name) is not None}
         if self.stop is not None:
             texts = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
-            check_limit("stop", len(texts), param="stop")
             check_limit("stop_chars", max(map(len, texts), default=0), param="stop")
             given["stop"] = texts
         if self.stop_token_ids is not None:
-            check_limit("stop_token_ids", len(self.stop_token_ids), param="stop_token_ids")
             given["stop_token_ids"] = tuple(self.stop_token_ids)
         if self.logit_bias is not None:
-            check_limit("logit_bias", len(self.logit_bias), param="logit_bias")
             given["logit_bias"] = {_token_id(key): bias for key, bias in self.logit_bias.items()}
         return given
 

@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema
 
-from legato.api.bodies.generation import Body, one_of, optional
-from legato.api.limits import check_limit
+from legato.api.bodies.generation import Body, at_most, one_of, optional
 from legato.core.errors import RequestError
 from legato.tokenization.messages import MESSAGES, ROLES
 
@@ -24,6 +23,7 @@ TEXT_PARTS = {
 Messages = Annotated[
     list[Any],
     one_of(MESSAGES),
+    at_most("messages"),
     WithJsonSchema(
         {
             "type": "array",
@@ -46,13 +46,14 @@ class TemplateFields(Body):
     """How the model's chat template is applied."""
 
     add_generation_prompt: bool | None = optional("end the prompt with the start of an answer", True)
-    chat_template_kwargs: dict[str, Any] | None = optional("further variables of the template")
+    chat_template_kwargs: Annotated[dict[str, Any] | None, at_most("template_kwargs")] = optional(
+        "further variables of the template"
+    )
 
     def template_options(self) -> dict[str, Any]:
         """The keyword arguments of Generator.chat_prompt. Raises RequestError for names that it owns."""
         param = "chat_template_kwargs"
         arguments = self.chat_template_kwargs or {}
-        check_limit("template_kwargs", len(arguments), param=param)
         for name in arguments:
             if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or name in TAKEN_ARGUMENTS:
                 raise RequestError(f"{param}: {name[:64]!r} cannot be set", param=param)

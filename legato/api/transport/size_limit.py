@@ -5,7 +5,7 @@ import asyncio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato.api.errors import ErrorAnswer
-from legato.api.limits import LIMITS
+from legato.api.limits import LIMIT_EXCEEDED, LIMITS
 
 
 class SizeLimit:
@@ -34,7 +34,7 @@ class SizeLimit:
                     code="request_timeout",
                 )
             else:
-                refusal = _too_large() if first is None else None
+                refusal = _too_large() if first is None else _fault_of_values(first)
                 receive = _replay(first, receive) if first else receive
         if refusal is None:
             await self._app(scope, receive, send)
@@ -55,6 +55,16 @@ def _fault_of_head(scope: Scope) -> ErrorAnswer | None:
             )
     declared = dict(headers).get(b"content-length", b"0")
     return _too_large() if declared.isdigit() and int(declared[:20]) > LIMITS["body"].maximum else None
+
+
+def _fault_of_values(body: Message) -> ErrorAnswer | None:
+    """Values cost far more than as many bytes of text. No JSON has more than what is counted here."""
+    text: bytes = body.get("body", b"")
+    count = sum(text.count(mark) for mark in (b"[", b"{", b","))
+    limit = LIMITS["json_values"]
+    if count <= limit.maximum:
+        return None
+    return ErrorAnswer(status=400, message=limit.excess(count), code=LIMIT_EXCEEDED)
 
 
 async def _read_body(receive: Receive) -> Message | None:

@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from legato.api.service import ModelService, ServedModels
+from legato.cli.serving.http_protocol import WholesaleProtocol
 from legato.core.errors import LegatoError
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=WholesaleProtocol,
                 lifespan="on",
                 ws="none",
                 log_config=None,

@@ -1,0 +1,132 @@
+"""A service whose engine is opened once, whoever asks for it, and closed whatever else goes on."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from legato.api.engine_service import EngineService
+from legato.core.config import EngineConfig
+from legato.core.errors import ClosedError, EngineDiedError, ModelError
+from legato.ipc.client import EngineStage, EngineStatus
+from legato.ipc.messages import EngineStats, Failed
+from legato.ipc.reply_router import StatsSink
+
+
+class FakeClient:
+    """What the service asks of an EngineClient; a query is answered by `reply`."""
+
+    def __init__(self) -> None:
+        self.status = EngineStatus(EngineStage.READY)
+        self.reply: EngineStats | Failed = EngineStats()
+        self.closed_in: list[threading.Thread] = []
+
+    def query_stats(self, sink: StatsSink) -> None:
+        sink(self.reply)
+
+    def close(self) -> None:
+        self.closed_in.append(threading.current_thread())
+
+
+class Opener:
+    """In place of open_llm: opens when it may, and remembers in which threads."""
+
+    def __init__(self) -> None:
+        self.client = FakeClient()
+        self.may_open = threading.Event()
+        self.has_begun = threading.Event()
+        self.threads: list[threading.Thread] = []
+        self.error: Exception | None = None
+
+    def __call__(self, config: EngineConfig) -> Any:
+        self.threads.append(threading.current_thread())
+        self.has_begun.set()
+        assert self.may_open.wait(20)
+        if self.error is not None:
+            raise self.error
+
+        async def wait_ready() -> None:
+            pass
+
+        return SimpleNamespace(llm=SimpleNamespace(client=self.client, wait_ready=wait_ready))
+
+
+@pytest.fixture
+def opener(monkeypatch: pytest.MonkeyPatch) -> Opener:
+    opener = Opener()
+    monkeypatch.setattr("legato.api.engine_service.open_llm", opener)
+    return opener
+
+
+@pytest.fixture
+def service() -> EngineService:
+    return EngineService(EngineConfig(model="any"))
+
+
+def test_all_who_wait_share_one_thread_and_who_leaves_stops_nobody(
+    service: EngineService, opener: Opener
+) -> None:
+    async def main() -> None:
+        starts = [asyncio.create_task(service.start()) for _ in range(20)]
+        await asyncio.sleep(0)
+        starts[0].cancel()
+        await asyncio.sleep(0)
+        opener.may_open.set()
+        await asyncio.gather(*starts[1:])
+
+    asyncio.run(main())
+    [thread] = opener.threads
+    assert thread.daemon
+    assert thread.name == "model-opener"
+
+
+def test_fault_of_the_opening_is_a_failed_service_for_good(service: EngineService, opener: Opener) -> None:
+    opener.error = ZeroDivisionError("a planted fault")
+    opener.may_open.set()
+    for _ in range(2):
+        with pytest.raises(ModelError, match="a planted fault"):
+            asyncio.run(service.start())
+    assert len(opener.threads) == 1
+    assert service.state().stage == "failed"
+
+
+def test_close_has_a_thread_of_its_own(service: EngineService, opener: Opener) -> None:
+    opener.may_open.set()
+    asyncio.run(service.start())
+    asyncio.run(service.close())
+    [thread] = opener.client.closed_in
+    assert thread.daemon
+    assert thread.name == "engine-closer"
+
+
+def test_service_closed_while_it_is_opened_leaves_no_engine(service: EngineService, opener: Opener) -> None:
+    async def main() -> None:
+        start = asyncio.create_task(service.start())
+        await asyncio.sleep(0)
+        assert opener.has_begun.wait(20)
+        await service.close()  # waits for nobody
+        assert opener.client.closed_in == []
+        opener.may_open.set()
+        await start
+
+    asyncio.run(main())
+    assert opener.client.closed_in == opener.threads
+
+
+@pytest.mark.parametrize(
+    ("stage", "error"), [(EngineStage.LOADING, EngineDiedError), (EngineStage.CLOSED, ClosedError)]
+)
+def test_query_that_the_engine_did_not_live_to_answer_fails(
+    service: EngineService, opener: Opener, stage: EngineStage, error: type[Exception]
+) -> None:
+    opener.may_open.set()
+    asyncio.run(service.start())
+    assert asyncio.run(service.stats()) == EngineStats()
+    opener.client.reply, opener.client.status = (
+        Failed(request_id="stats-1", error="gone"),
+        EngineStatus(stage),
+    )
+    with pytest.raises(error, match="gone"):
+        asyncio.run(service.stats())

@@ -1,0 +1,118 @@
+"""Bodies in crumbs, as a connection sees them, and as a client of a real server does."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from threading import Thread
+
+import h11
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from legato.cli.serving.http_protocol import MAX_CRUMBS, WholesaleConnection, WholesaleProtocol
+
+HEAD = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+END = b"0\r\n\r\n"
+
+
+def chunks(count: int, size: int) -> bytes:
+    return (b"%x\r\n" % size + b"a" * size + b"\r\n") * count
+
+
+def body_len(connection: WholesaleConnection, data: bytes) -> int:
+    """Bytes of the body of one request, read to its end."""
+    connection.receive_data(data)
+    length = 0
+    while not isinstance(event := connection.next_event(), h11.EndOfMessage):
+        length += len(event.data) if isinstance(event, h11.Data) else 0
+    return length
+
+
+@pytest.mark.parametrize(("count", "size"), [(MAX_CRUMBS, 1), (MAX_CRUMBS + 100, 64), (2 * MAX_CRUMBS, 200)])
+def test_pieces_that_are_few_or_large_are_read(count: int, size: int) -> None:
+    assert body_len(WholesaleConnection(h11.SERVER), HEAD + chunks(count, size) + END) == count * size
+
+
+@pytest.mark.parametrize("size", [1, 63])
+def test_one_crumb_too_many_is_a_fault_of_the_client(size: int) -> None:
+    with pytest.raises(h11.RemoteProtocolError, match="small pieces"):
+        body_len(WholesaleConnection(h11.SERVER), HEAD + chunks(MAX_CRUMBS + 1, size) + END)
+
+
+def test_each_request_of_a_connection_is_counted_for_itself() -> None:
+    connection = WholesaleConnection(h11.SERVER)
+    for _ in range(3):
+        assert body_len(connection, HEAD + chunks(MAX_CRUMBS, 1) + END) == MAX_CRUMBS
+        connection.send(h11.Response(status_code=200, headers=[(b"content-length", b"0")]))
+        connection.send(h11.EndOfMessage())
+        connection.start_next_cycle()
+
+
+async def length_of_body(scope: Scope, receive: Receive, send: Send) -> None:
+    """An app that answers with the length of the body; at once, before it is read, on /early."""
+    is_early, length, has_more = scope["path"] == "/early", 0, True
+    if is_early:
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": b"no"})
+        return
+    while has_more:
+        message = await receive()
+        length += len(message.get("body", b""))
+        has_more = message.get("more_body", False)
+    answer = b"%d" % length
+    headers = [(b"content-length", b"%d" % len(answer))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": answer})
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(
+            length_of_body, http=WholesaleProtocol, lifespan="off", log_config=None, log_level="critical"
+        )
+        server = uvicorn.Server(config)
+        thread = Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        yield listener.getsockname()[1]
+        server.should_exit = True
+        thread.join()
+
+
+def exchange(port: int, *requests: bytes) -> bytes:
+    """All that the server says until it closes the connection; each request is sent after an answer."""
+
+    async def run() -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        answer = b""
+        try:
+            async with asyncio.timeout(20):
+                for request in requests:
+                    writer.write(request)
+                    answer += await reader.read(1000)
+                while piece := await reader.read(1000):
+                    answer += piece
+        except ConnectionResetError:
+            pass  # it closed with our bytes unread
+        writer.close()
+        return answer
+
+    return asyncio.run(run())
+
+
+def test_server_answers_400_and_closes(port: int) -> None:
+    assert exchange(port, HEAD + chunks(MAX_CRUMBS + 1, 1)).startswith(b"HTTP/1.1 400 ")
+
+
+def test_server_that_has_answered_already_only_closes(port: int) -> None:
+    early = HEAD.replace(b"POST /", b"POST /early")
+    answer = exchange(port, early, chunks(MAX_CRUMBS + 1, 1))
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_body_in_usual_pieces_is_served(port: int) -> None:
+    closing = HEAD.replace(b"host: x", b"host: x\r\nconnection: close")
+    assert exchange(port, closing + chunks(5000, 100) + END).endswith(b"\r\n\r\n500000")
