@@ -246,7 +246,10 @@ def test_closed_engine_is_told_from_one_that_died(llm: AsyncLLM) -> None:
     asyncio.run(main())
 
 
-def test_damaged_model_fails_the_request_that_meets_the_damage(llm: AsyncLLM) -> None:
+def test_damaged_model_fails_the_request_that_meets_the_damage(
+    open_model: OpenModel, tiny_model: Path
+) -> None:
+    llm = open_model(tiny_model, backend="reference")
     program = llm.client._core._executor._runner._program  # type: ignore[attr-defined]
     program.weights["embed_tokens"][50] = float("nan")
     params = SamplingParams(max_tokens=20, ignore_eos=True, logit_bias={50: -100.0})

@@ -1,7 +1,6 @@
 """GGUF headers: what a good file says, and what a bad one does not do."""
 
 import struct
-import time
 import tracemalloc
 from contextlib import suppress
 from pathlib import Path
@@ -157,12 +156,7 @@ def test_file_of_the_gguf_package_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.model
-def test_default_model_is_read_fast() -> None:
-    path = resolve("smollm2-135m-instruct").path
-    began = time.process_time()
-    header = read_gguf_header(path)
-    took_s = time.process_time() - began
-
+def test_default_models_header_is_whole() -> None:
+    header = read_gguf_header(resolve("smollm2-135m-instruct").path)
     assert len(header.metadata["tokenizer.ggml.tokens"]) == 49152
     assert len(header.tensors) == 272
-    assert took_s < 0.5  # 0.1 s on an idle machine
