@@ -10,7 +10,7 @@ import numpy as np
 
 from legato.backends.backend import ForwardInputs, KVLayout, check_kv_layout
 from legato.backends.rotation import rotation_table
-from legato.backends.stored_weight import StoredWeight, as_stored, stack, to_bfloat16
+from legato.backends.stored_weight import StoredWeight, as_stored, stack
 from legato.core.errors import ModelError
 from legato.program.check import check_program, check_weights
 from legato.program.ops import (
@@ -110,7 +110,7 @@ class CpuBackend:
             return weight
         if self.options.float_weights == "f32":
             return StoredWeight("f32", weight.shape, weight.float32())
-        return StoredWeight("bf16", weight.shape, to_bfloat16(weight.float32()))
+        return weight.bfloat16()
 
 
 class CpuProgram:

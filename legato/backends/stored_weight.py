@@ -49,6 +49,21 @@ class StoredWeight:
             self._decode_groups(slice(start, start + CHUNK_GROUPS), out[start : start + CHUNK_GROUPS])
         return out.reshape(self.shape)
 
+    def bfloat16(self) -> "StoredWeight":
+        """The values rounded to bfloat16; groups are decoded and rounded a chunk at a time."""
+        if self.format == "bf16":
+            return self
+        if self.scales is None:
+            return StoredWeight("bf16", self.shape, to_bfloat16(self.float32()))
+        num_groups = self.scales.size
+        out = np.empty((num_groups, GROUP_LEN), np.uint16)
+        scratch = np.empty((CHUNK_GROUPS, GROUP_LEN), np.float32)
+        for start in range(0, num_groups, CHUNK_GROUPS):
+            chunk = out[start : start + CHUNK_GROUPS]
+            self._decode_groups(slice(start, start + CHUNK_GROUPS), scratch[: len(chunk)])
+            chunk[:] = to_bfloat16(scratch[: len(chunk)])
+        return StoredWeight("bf16", self.shape, out.reshape(self.shape))
+
     def _decode_groups(self, chosen: slice, out: np.ndarray) -> None:
         """Decode some groups, counted over the whole array, into out [num_chosen, 32]."""
         assert self.scales is not None
@@ -92,5 +107,12 @@ def stack(weights: list[StoredWeight]) -> StoredWeight:
 def to_bfloat16(values: np.ndarray) -> np.ndarray:
     """float32 to the bits of the nearest bfloat16, ties to even; uint16 of the same shape."""
     bits = values.view(np.uint32)
-    rounded = bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)
-    return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded >> 16).astype(np.uint16)
+    rounded = bits >> 16
+    rounded &= 1
+    rounded += np.uint32(0x7FFF)
+    rounded += bits
+    rounded >>= 16
+    is_nan = np.isnan(values)
+    if is_nan.any():
+        rounded[is_nan] = (bits[is_nan] >> 16) | 0x40  # rounding up would make some of them infinite
+    return rounded.astype(np.uint16)

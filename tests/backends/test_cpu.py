@@ -6,7 +6,7 @@ import pytest
 from legato.backends.backend import CompiledProgram, KVLayout
 from legato.backends.cpu import CpuBackend, CpuOptions
 from legato.backends.reference import ReferenceBackend
-from legato.backends.stored_weight import StoredWeight, as_stored
+from legato.backends.stored_weight import StoredWeight, as_stored, to_bfloat16
 from legato.core.errors import ModelError
 from legato.kernels.library import NoKernels, open_device
 from legato.models.registry import build_program
@@ -71,3 +71,18 @@ def test_stored_weight_decodes_each_format() -> None:
         assert np.abs(decoded - values).max() <= tolerance * np.abs(values).max(), name
     half = StoredWeight("f16", values.shape, values.astype(np.float16).view(np.uint16))
     assert np.array_equal(half.float32(), values.astype(np.float16).astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["f32", "q4", "q8"])
+def test_rounding_to_bfloat16_is_that_of_the_decoded_values(name: str) -> None:
+    values = np.random.default_rng(1).standard_normal((70, 1024)).astype(np.float32)
+    weight = as_stored(as_format({"w": values}, name)["w"])
+    found = weight.bfloat16()
+    assert found.format == "bf16"
+    assert np.array_equal(found.values, to_bfloat16(weight.float32()))
+
+
+def test_nearest_bfloat16_ties_to_even_and_keeps_nan() -> None:
+    bits = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0x7FFFFFFF, 0x7F800000, 0x80000000], np.uint32)
+    found = to_bfloat16(bits.view(np.float32)).tolist()
+    assert found == [0x3F80, 0x3F82, 0x3F81, 0x7FFF, 0x7F80, 0x8000]
