@@ -25,8 +25,10 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint ## lint and the tests that need neither the model nor torch: under two minutes
-	$(BIN)/python -m pytest -m "not slow and not model and not oracle"
+# What starts servers, and the matrix of exactness, is left to `make test`.
+check: lint ## lint and the fast tests, without the model and torch: under two minutes
+	$(BIN)/python -m pytest -m "not slow and not model and not oracle" --ignore=tests/e2e --ignore=tests/bench \
+		--ignore=tests/cli --ignore=tests/engine/test_exactness.py --ignore=tests/engine/test_exactness_cpu.py
 
 test: $(VENV)/.dev ## the test suite, in short forms: under eight minutes on two cores
 	$(BIN)/python -m pytest
