@@ -52,7 +52,7 @@ class Device:
         """
 
     def kv_store(
-        self, num_layers: int, num_pages: int, page_size: int, num_kv_heads: int, head_dim: int, is_bf16: bool
+        self, num_layers: int, num_pages: int, page_size: int, num_kv_heads: int, head_dim: int, format: str
     ) -> KVStore:
         """Keys and values of all layers, zero; memory is taken when a page is first written."""
 

@@ -28,7 +28,7 @@ def random_rows(num_rows: int, width: int, seed: int = 0) -> np.ndarray:
 
 def apply(device: "Device", x: np.ndarray, record: Callable[["Tape", int], int]) -> np.ndarray:
     """What the recorded operations make of the rows of x: they enter as an embedding's, and all leave."""
-    tape = device.tape(device.kv_store(1, 1, len(x), 1, 32, False), len(x), len(x))
+    tape = device.tape(device.kv_store(1, 1, len(x), 1, 32, "f32"), len(x), len(x))
     tape.finish(tape.select(record(tape, tape.embedding(device.pack("f32", x)))))
     rows = np.arange(len(x), dtype=np.int32)
     return tape.forward(rows, rows, int32(0, len(x)), int32(len(x)), int32(0)[None], rows).copy()
@@ -55,7 +55,7 @@ class Decoder:
         self.embedding = self._matrix(VOCAB, HIDDEN, seed=99)
         self.norm = 1 + random_rows(1, HIDDEN, seed=98)[0] / 10
         num_pages = 4 * MAX_POSITION // self.page_size
-        self.kv = self.device.kv_store(LAYERS, num_pages, self.page_size, KV_HEADS, HEAD_DIM, self.is_bf16)
+        self.kv = self.device.kv_store(LAYERS, num_pages, self.page_size, KV_HEADS, HEAD_DIM, "bf16" if self.is_bf16 else "f32")
         self.tape = self._record()
 
     def _matrix(self, outputs: int, inputs: int, seed: int) -> np.ndarray:

@@ -58,7 +58,7 @@ class AttentionTape:
         cos = np.ones((num_tokens, half_dim), np.float32)  # turns nothing
         cos, sin = rotation or (cos, np.zeros_like(cos))
         num_pages = 4 * -(-num_tokens // page_size)
-        kv = device.kv_store(1, num_pages, page_size, heads.num_kv_heads, heads.head_dim, is_bf16)
+        kv = device.kv_store(1, num_pages, page_size, heads.num_kv_heads, heads.head_dim, "bf16" if is_bf16 else "f32")
         self.tape = device.tape(kv, 4 * num_tokens, 4 * num_tokens)
         x = self.tape.embedding(device.pack("f32", qkv))
         attended = self.tape.attention(x, cos, sin, 0, heads.num_heads, heads.head_dim**-0.5)

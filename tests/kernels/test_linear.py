@@ -174,7 +174,7 @@ def test_packed_bytes_are_all_that_a_weight_is(device: "Device", weight_format: 
 
 def embedded(device: "Device", weight: "PackedWeight", num_rows: int) -> np.ndarray:
     """Rows 0 to num_rows - 1 of the weight: what `unpack_row` makes of them."""
-    tape = device.tape(device.kv_store(1, 1, num_rows, 1, 32, False), num_rows, num_rows)
+    tape = device.tape(device.kv_store(1, 1, num_rows, 1, 32, "f32"), num_rows, num_rows)
     tape.finish(tape.select(tape.embedding(weight)))
     rows = np.arange(num_rows, dtype=np.int32)
     return tape.forward(rows, rows, int32(0, num_rows), int32(num_rows), int32(0)[None], rows).copy()

@@ -124,7 +124,7 @@ def test_a_step_may_sample_nothing(device: "Device") -> None:
 
 def test_memory_does_not_grow_with_depth(device: "Device") -> None:
     def buffer_bytes(num_layers: int) -> int:
-        tape = device.tape(device.kv_store(1, 1, 1, 1, 32, False), 100, 1)
+        tape = device.tape(device.kv_store(1, 1, 1, 1, 32, "f32"), 100, 1)
         weight = device.pack("f32", random_rows(HIDDEN, HIDDEN))
         x = tape.embedding(weight)
         for _ in range(num_layers):
@@ -177,7 +177,7 @@ def test_a_step_larger_than_planned_is_refused(device: "Device") -> None:
 def test_shapes_that_do_not_fit_are_refused_while_recording(device: "Device") -> None:
     weight = device.pack("f32", random_rows(HIDDEN, HIDDEN))
     narrow = device.pack("f32", random_rows(HIDDEN, 32))
-    tape = device.tape(device.kv_store(1, 1, 1, 1, 32, False), 4, 4)
+    tape = device.tape(device.kv_store(1, 1, 1, 1, 32, "f32"), 4, 4)
     x = tape.embedding(weight)
     with pytest.raises(ValueError, match="inputs of the weight: 32, must be 64"):
         tape.linear(x, narrow)

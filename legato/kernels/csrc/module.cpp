@@ -214,10 +214,14 @@ nb::ndarray<nb::numpy, int32_t, nb::ndim<1>> sample_rows(
 }
 
 std::unique_ptr<KVStore> kv_store(Device&, int64_t num_layers, int64_t num_pages, int64_t page_size, int64_t num_kv_heads,
-                                  int64_t head_dim, bool is_bf16) {
+                                  int64_t head_dim, const std::string& format_name) {
+    const auto format = format_named(format_name);
+    require(format == Format::F32 || format == Format::BF16 || format == Format::I8,
+            "format: \"" + format_name + "\"; a K/V store keeps f32, bf16 or i8");
     require(num_layers >= 1 && num_pages >= 1 && page_size >= 1 && num_kv_heads >= 1 && head_dim >= 1,
             "every size of a K/V store must be at least 1");
-    return std::make_unique<KVStore>(KVShape{num_layers, num_pages, page_size, num_kv_heads, head_dim, is_bf16});
+    require(head_dim <= kMaxHeadDim, "head_dim: " + std::to_string(head_dim) + ", must be at most 1024");
+    return std::make_unique<KVStore>(KVShape{num_layers, num_pages, page_size, num_kv_heads, head_dim, format});
 }
 
 int attention(Tape& tape, int qkv, const Array<float, 2>& cos, const Array<float, 2>& sin, int64_t layer,
@@ -254,7 +258,7 @@ void bind_device(nb::module_& m) {
         .def("packed", &packed, "format"_a, "outputs"_a, "inputs"_a, "data"_a.noconvert(), nb::keep_alive<0, 1>(),
              nb::keep_alive<0, 5>())
         .def("kv_store", &kv_store, "num_layers"_a, "num_pages"_a, "page_size"_a, "num_kv_heads"_a, "head_dim"_a,
-             "is_bf16"_a)
+             "format"_a)
         .def(
             "tape",
             [](Device& self, const KVStore& kv, int64_t max_tokens, int64_t max_samples) {

@@ -55,12 +55,20 @@ struct Activations {
     const float* sums;
 };
 
-// Where a request's keys and values are.
-//   k, v  bfloat16 bits or float32 [num_pages, page_size, num_kv_heads, head_dim] of one layer
+constexpr int64_t kMaxHeadDim = 1024;
+constexpr int64_t kSpan = 256;        // positions whose attention is summed together, from fixed places on
+constexpr int64_t kTaskQueries = 96;  // of one task of attention at most, but for a single row with more
+
+// Where the keys and values of one layer are. Their order within a page is the instruction set's own: see kv_pages.h.
+//   format    F32, BF16 or I8
+//   k, v      numbers of that format, head_dim for each token: [num_pages, num_kv_heads, page_size, head_dim] in all
+//   k_scales, v_scales  I8: float32 [num_pages, num_kv_heads, page_size], what a token's numbers are multiplied by
 struct KVLayer {
     void* k;
     void* v;
-    bool is_bf16;
+    float* k_scales;
+    float* v_scales;
+    Format format;
     int64_t page_size, num_kv_heads, head_dim;
 };
 
@@ -81,6 +89,21 @@ struct AttentionArgs {
     int64_t num_heads;
     float scale;
     KVLayer kv;
+};
+
+// One K/V head's queries of consecutive rows of one request, over spans [first_span, end_span).
+//   parts  null when these are all spans, and the result goes to `out`. Otherwise, for one row, where the spans' sums
+//          go, attention_part_floats each, for merge_attention.
+struct AttentionTask {
+    int64_t request, first_row, num_rows, head;
+    int64_t first_span, end_span;
+    float* parts;
+};
+
+// One row's K/V head whose spans are in parts.
+struct AttentionMerge {
+    int64_t row, head, num_parts;
+    float* parts;
 };
 
 struct SampleArgs {
@@ -115,11 +138,11 @@ struct Kernels {
     void (*rope_and_store)(const float* qkv, const float* cos, const float* sin, int64_t q_width, const Step& step,
                            const int32_t* request_of_row, const KVLayer& kv, float* q_out, int64_t begin, int64_t end);
 
-    // Tasks [begin, end): task t is K/V head t % num_kv_heads of row t / num_kv_heads. `scratch` is the calling
-    // thread's own, scratch_floats(…) long. Sums go over fixed spans of 64 positions, whatever the page size.
-    int64_t (*attention_scratch_floats)(const AttentionArgs& args, int64_t max_kv_len);
-    void (*attention)(const AttentionArgs& args, const Step& step, const int32_t* request_of_row, float* scratch,
-                      int64_t begin, int64_t end);
+    // `scratch` is the calling thread's own, attention_scratch_floats long.
+    int64_t (*attention_scratch_floats)(const AttentionArgs& args);
+    int64_t (*attention_part_floats)(const AttentionArgs& args);
+    void (*attention)(const AttentionArgs& args, const Step& step, const AttentionTask& task, float* scratch);
+    void (*merge_attention)(const AttentionArgs& args, const AttentionMerge& task);
 
     // The token of one row of logits [vocab], which it may overwrite; ties go to the lowest id; -1: not finite.
     int32_t (*argmax)(const float* logits, int64_t vocab);

@@ -69,6 +69,18 @@ static inline void partial_store_bf16(uint16_t* p, F32 v, int64_t n) {
     for (int64_t i = 0; i < n; i++) p[i] = lanes[i];
 }
 
+static inline F32 partial_load_i8(const int8_t* p, int64_t n) {
+    int8_t lanes[kLanes] = {};
+    for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
+    return to_f32(load_i8(lanes));
+}
+
+static inline void partial_store_i8(int8_t* p, F32 v, int64_t n) {
+    int8_t lanes[kLanes];
+    store_i8(lanes, to_i32(v));
+    for (int64_t i = 0; i < n; i++) p[i] = lanes[i];
+}
+
 static inline void prefetch(const void* p) { __builtin_prefetch(p); }
 
 // Before a loop over a tile: its vectors can only be registers when every index is known.

@@ -1,116 +1,229 @@
 // Attention of each token to its request's positions up to its own, read from pages: PagedAttention,
-// arXiv:2309.06180, with the online softmax of arXiv:1805.02867.
+// arXiv:2309.06180, with the softmax in parts of FlashAttention, arXiv:2205.14135.
 //
-// Positions are weighed a span at a time. Spans lie at fixed places from position 0 and sums within one have a fixed
-// order, so that a row's bits depend on its own length alone. Reading a span once for several rows of a request, and
-// for the query heads that share a K/V head, changes none of them.
+// Positions are weighed a span at a time, and the spans' sums merged from the first to the last. Spans lie at fixed
+// places from position 0 and sums within one have a fixed order, so that a row's bits depend on its own length alone.
+// Reading a span once for several rows of a request and for the query heads that share a K/V head changes none of
+// them, nor does it that several threads take a row's spans.
 #pragma once
 
 #include "attention_tiles.h"
-#include "kv_pages.h"
 
-constexpr int64_t kBlockRows = 16;
+// What queries sum to over one span or several, in memory for `capacity` queries; vectors may reach past the last.
+struct SoftmaxSums {
+    float* max;     // largest score
+    float* sum;     // of weights, in units of 2^max; so are values
+    float* values;  // [capacity, head_dim padded to lanes]
 
-// Consecutive tokens of one request, kBlockRows at most, and the K/V heads [first_head, end_head).
-struct AttentionBlock {
-    int64_t request, first_row, num_rows, first_head, end_head;
+    SoftmaxSums(float* memory, int64_t capacity)
+        : max(memory), sum(max + padded(capacity)), values(sum + padded(capacity)) {}
+
+    static int64_t padded(int64_t capacity) { return padded_to_lanes(capacity) + kLanes; }
+    static int64_t floats(int64_t capacity, int64_t head_dim) {
+        return 2 * padded(capacity) + capacity * padded_to_lanes(head_dim);
+    }
 };
 
-static int64_t attention_scratch_floats(const AttentionArgs& args, int64_t) {
-    const int64_t all_queries = kBlockRows * args.num_heads, queries = all_queries / args.kv.num_kv_heads;
-    return 2 * all_queries + queries * (1 + kSpan) + kSpan * padded_to_lanes(args.kv.head_dim);
+static int64_t group_of(const AttentionArgs& args) { return args.num_heads / args.kv.num_kv_heads; }
+
+static int64_t max_queries(const AttentionArgs& args) {
+    return group_of(args) > kTaskQueries ? group_of(args) : kTaskQueries;
 }
 
-// The block's queries on one K/V head, for the span from position `start`.
-static Queries queries_of(const AttentionArgs& args, const AttentionBlock& block, int64_t head, int64_t first_seen,
-                          float* scratch) {
-    const int64_t group = args.num_heads / args.kv.num_kv_heads, max_queries = kBlockRows * group;
-    const int64_t skipped = first_seen < 1 ? 1 - first_seen : 0;  // rows before the span
-    Queries queries;
-    queries.count = (block.num_rows - skipped) * group;
-    queries.group = group;
-    queries.head_dim = args.kv.head_dim;
-    queries.row_width = args.num_heads * args.kv.head_dim;
-    queries.first_seen = first_seen + skipped;
-    const int64_t first = (block.first_row + skipped) * queries.row_width + head * group * queries.head_dim;
-    queries.q = args.q + first;
-    queries.out = args.out + first;
-    queries.max = scratch + head * max_queries + skipped * group;
-    queries.sum = queries.max + args.kv.num_kv_heads * max_queries;
-    queries.correction = scratch + 2 * args.kv.num_kv_heads * max_queries;
-    queries.weights = queries.correction + max_queries;
-    return queries;
+static int64_t attention_part_floats(const AttentionArgs& args) {
+    return padded_to_lanes(SoftmaxSums::floats(group_of(args), args.kv.head_dim));
 }
 
-static void start_softmax(const Queries& queries) {
-    for (int64_t i = 0; i < queries.count; ++i) {
-        queries.max[i] = -kInfinity;
-        queries.sum[i] = 0.0f;
-        std::memset(queries.out + queries.offset(i), 0, queries.head_dim * sizeof(float));
+// The memory of one task, each piece at a multiple of a vector.
+struct AttentionScratch {
+    float *strip, *q, *weights, *k_scales, *v_scales, *total, *part;
+    int32_t* seen;
+    int64_t floats;
+
+    AttentionScratch(float* memory, int64_t num_queries, int64_t head_dim) : floats(0) {
+        const auto take = [&](int64_t count) {
+            float* piece = memory ? memory + floats : nullptr;
+            floats += (count + kGroup - 1) / kGroup * kGroup;
+            return piece;
+        };
+        strip = take(kStrip * padded_to_lanes(head_dim));
+        q = take(num_queries * head_dim);
+        weights = take(num_queries * kSpan);
+        k_scales = take(kSpan);
+        v_scales = take(kSpan);
+        total = take(SoftmaxSums::floats(num_queries, head_dim));
+        part = take(SoftmaxSums::floats(num_queries, head_dim));
+        seen = reinterpret_cast<int32_t*>(take(num_queries));
     }
+};
+
+static int64_t attention_scratch_floats(const AttentionArgs& args) {
+    return AttentionScratch(nullptr, max_queries(args), args.kv.head_dim).floats;
 }
 
-static void finish_softmax(const Queries& queries) {
-    for (int64_t i = 0; i < queries.count; ++i) {
-        float* out = queries.out + queries.offset(i);
-        const F32 share = set1(1.0f / queries.sum[i]);
-        for (int64_t d = 0; d < queries.head_dim; d += kLanes) {
-            const int64_t left = queries.head_dim - d;
-            store_up_to(out + d, mul(load_up_to(out + d, left), share), left);
-        }
-    }
-}
+// ---- one span ---------------------------------------------------------------------------------------------------
 
-// T: what the store holds, float or bfloat16 bits.
 template <typename T>
-static void attend_block(const AttentionArgs& args, const Step& step, const AttentionBlock& block, float* scratch) {
-    const KVLayer& kv = args.kv;
-    float* span = scratch + attention_scratch_floats(args, 0) - kSpan * padded_to_lanes(kv.head_dim);
-    const int64_t first_len = step.positions[block.first_row] + 1, last_len = first_len + block.num_rows - 1;
-    for (int64_t head = block.first_head; head < block.end_head; ++head) {
-        start_softmax(queries_of(args, block, head, first_len, scratch));
+static void score_strip(const KVLayer& kv, const Strip& strip, const Queries& queries, int64_t first, int64_t start,
+                        float* memory) {
+    constexpr int64_t kTiles = kStrip / kLanes;
+    const bool is_read_once = sizeof(T) == sizeof(float) || queries.count - first <= kTileQueries;
+    if (has_key_tiles(kv) && is_read_once) {
+        const T* tiles[kTiles];
+        for (int64_t i = 0; i < kTiles; ++i) tiles[i] = static_cast<const T*>(kv.k) + strip.offsets[i * kLanes];
+        return score(queries, first, tiles, start);
     }
-    for (int64_t start = 0; start < last_len; start += kSpan) {
-        const int64_t span_len = smaller(kSpan, last_len - start);
-        int64_t offsets[kSpan];
-        for (int64_t p = 0; p < span_len; ++p) offsets[p] = token_offset(step, block.request, start + p, kv);
-        for (int64_t head = block.first_head; head < block.end_head; ++head) {
-            const Queries queries = queries_of(args, block, head, first_len - start, scratch);
-            load_keys(static_cast<const T*>(kv.k) + head * kv.head_dim, offsets, span_len, kv.head_dim, span);
-            score(queries, span, args.scale);
-            for (int64_t i = 0; i < queries.count; ++i) weigh(queries, i);
-            const T* v = static_cast<const T*>(kv.v) + head * kv.head_dim;
-            if (queries.count <= kTileQueries) {  // nothing would read them twice
-                sum_values(queries, v, offsets);
-            } else {
-                load_values(v, offsets, span_len, kv.head_dim, span);
-                int64_t rows[kSpan];
-                for (int64_t p = 0; p < span_len; ++p) rows[p] = p * padded_to_lanes(kv.head_dim);
-                sum_values(queries, static_cast<const float*>(span), rows);
-            }
+    has_key_tiles(kv) ? load_key_tiles<T>(kv, strip, memory) : turn_keys<T>(kv, strip, memory);
+    const float* tiles[kTiles];
+    for (int64_t i = 0; i < kTiles; ++i) tiles[i] = memory + i * kLanes * kv.head_dim;
+    score(queries, first, tiles, start);
+}
+
+template <typename T>
+static void sum_strip(const KVLayer& kv, const Strip& strip, const Queries& queries, int64_t first, int64_t start,
+                      float* memory) {
+    const bool is_read_once = sizeof(T) == sizeof(float) || queries.count - first <= kTileQueries;
+    if (is_read_once) return sum_values(queries, first, static_cast<const T*>(kv.v), strip.offsets, start);
+    load_values<T>(kv, strip, memory);
+    int64_t offsets[kStrip];
+    for (int64_t p = 0; p < kStrip; ++p) offsets[p] = p * queries.width();
+    sum_values(queries, first, static_cast<const float*>(memory), offsets, start);
+}
+
+// T: what the store holds: float, bfloat16 bits or int8.
+template <typename T>
+static void attend_span(const KVLayer& kv, const Step& step, const AttentionTask& task, int64_t span,
+                        const Queries& queries, float* memory) {
+    const int64_t begin = span * kSpan, len = queries.seen[queries.count - 1];
+    Strip strips[kSpan / kStrip];
+    int64_t first = 0;
+    for (int64_t start = 0; start < len; start += kStrip) {
+        Strip& strip = strips[start / kStrip];
+        find_strip(step, task.request, task.head, begin + start, begin + len, kv, &strip);
+        while (queries.seen[first] <= start) ++first;
+        score_strip<T>(kv, strip, queries, first, start, memory);
+    }
+    for (int64_t i = 0; i < queries.count; ++i) finish_scores(queries, i);
+    for (int64_t i = 0; i < queries.count; ++i) weigh(queries, i);
+    first = 0;
+    for (int64_t start = 0; start < len; start += kStrip) {
+        while (queries.seen[first] <= start) ++first;
+        sum_strip<T>(kv, strips[start / kStrip], queries, first, start, memory);
+    }
+}
+
+// ---- several spans ----------------------------------------------------------------------------------------------
+
+// total += part, for queries [first, count); part is used up.
+static void merge(const SoftmaxSums& total, const SoftmaxSums& part, int64_t first, int64_t count, int64_t width) {
+    for (int64_t i = first; i < count; i += kLanes) {
+        const F32 old_max = load(total.max + i), part_max = load(part.max + i), new_max = max(old_max, part_max);
+        const F32 old_factor = exp2(sub(old_max, new_max)), part_factor = exp2(sub(part_max, new_max));
+        store(total.sum + i, fma(load(total.sum + i), old_factor, mul(load(part.sum + i), part_factor)));
+        store(total.max + i, new_max);
+        store(part.max + i, old_factor);
+        store(part.sum + i, part_factor);
+    }
+    for (int64_t i = first; i < count; ++i) {
+        const F32 old_factor = set1(part.max[i]), part_factor = set1(part.sum[i]);
+        float* values = total.values + i * width;
+        const float* added = part.values + i * width;
+        for (int64_t d = 0; d < width; d += kLanes) {
+            store(values + d, fma(load(values + d), old_factor, mul(load(added + d), part_factor)));
         }
     }
-    for (int64_t head = block.first_head; head < block.end_head; ++head) {
-        finish_softmax(queries_of(args, block, head, first_len, scratch));
+}
+
+// Undoes what load_half does to vectors of bfloat16.
+static void put_in_order(float* out, int64_t head_dim) {
+    for (int64_t d = 0; d < in_tiles(head_dim); d += 2 * kLanes) {
+        float halves[2 * kLanes];
+        std::memcpy(halves, out + d, sizeof halves);
+        for (int64_t i = 0; i < kLanes; ++i) {
+            out[d + 2 * i] = halves[i];
+            out[d + 2 * i + 1] = halves[kLanes + i];
+        }
     }
 }
 
-// What the tasks from `task` on have in common: the rest of one row's heads, or whole rows of one request.
-static AttentionBlock next_block(const int32_t* request_of_row, int64_t num_kv_heads, int64_t task, int64_t end) {
-    const int64_t row = task / num_kv_heads, head = task % num_kv_heads, request = request_of_row[row];
-    const int64_t whole_rows = smaller(kBlockRows, (end - task) / num_kv_heads);
-    if (head > 0 || whole_rows == 0) return {request, row, 1, head, smaller(num_kv_heads, head + end - task)};
-    int64_t num_rows = 1;
-    while (num_rows < whole_rows && request_of_row[row + num_rows] == request) ++num_rows;
-    return {request, row, num_rows, 0, num_kv_heads};
+// The heads of one row, `first` their first query: values / sum.
+static void write_row(const AttentionArgs& args, const SoftmaxSums& total, int64_t first, int64_t row, int64_t head) {
+    const int64_t group = group_of(args), head_dim = args.kv.head_dim;
+    float* out = args.out + (row * args.num_heads + head * group) * head_dim;
+    for (int64_t i = first; i < first + group; ++i, out += head_dim) {
+        const float* values = total.values + i * padded_to_lanes(head_dim);
+        const F32 share = set1(1.0f / total.sum[i]);
+        for (int64_t d = 0; d < head_dim; d += kLanes) store_up_to(out + d, mul(load(values + d), share), head_dim - d);
+        if (args.kv.format == Format::BF16) put_in_order(out, head_dim);
+    }
 }
 
-static void attention(const AttentionArgs& args, const Step& step, const int32_t* request_of_row, float* scratch,
-                      int64_t begin, int64_t end) {
-    const auto attend = args.kv.is_bf16 ? attend_block<uint16_t> : attend_block<float>;
-    for (int64_t task = begin; task < end;) {
-        const AttentionBlock block = next_block(request_of_row, args.kv.num_kv_heads, task, end);
-        attend(args, step, block, scratch);
-        task += block.num_rows * (block.end_head - block.first_head);
+// Queries in units that make scores powers of two: [num_rows * group, head_dim].
+static void load_queries(const AttentionArgs& args, const AttentionTask& task, float* out) {
+    const int64_t row_width = args.num_heads * args.kv.head_dim, width = group_of(args) * args.kv.head_dim;
+    const F32 scale = set1(args.scale * 0x1.715476p0f);  // log2 e
+    for (int64_t row = task.first_row; row < task.first_row + task.num_rows; ++row, out += width) {
+        const float* q = args.q + row * row_width + task.head * width;
+        for (int64_t i = 0; i < width; i += kLanes) store_up_to(out + i, mul(load_up_to(q + i, width - i), scale), width - i);
     }
+}
+
+static void load_scales(const KVLayer& kv, const Step& step, const AttentionTask& task, int64_t begin, int64_t end,
+                        const AttentionScratch& scratch) {
+    for_each_run(step, task.request, task.head, begin, end, kv, [&](int64_t p, int64_t place, int64_t len) {
+        for (int64_t i = 0; i < len; ++i) scratch.k_scales[p + i] = kv.k_scales[place + i];
+        for (int64_t i = 0; i < len; ++i) scratch.v_scales[p + i] = kv.v_scales[place + i];
+    });
+}
+
+template <typename T>
+static void attend(const AttentionArgs& args, const Step& step, const AttentionTask& task, float* memory) {
+    const KVLayer& kv = args.kv;
+    const int64_t group = group_of(args), capacity = max_queries(args), width = padded_to_lanes(kv.head_dim);
+    const AttentionScratch scratch(memory, capacity, kv.head_dim);
+    const SoftmaxSums total(scratch.total, capacity);
+    const int64_t first_len = step.positions[task.first_row] + 1, last_len = first_len + task.num_rows - 1;
+    load_queries(args, task, scratch.q);
+    for (int64_t span = task.first_span; span < task.end_span; ++span) {
+        const int64_t begin = span * kSpan, end = smaller(begin + kSpan, last_len);
+        const int64_t first_row = first_len > begin ? 0 : begin + 1 - first_len;  // that sees the span
+        const int64_t first = first_row * group, count = task.num_rows * group;
+        const SoftmaxSums part = task.parts  ? SoftmaxSums(task.parts + (span - task.first_span) * attention_part_floats(args), group)
+                          : span == 0 ? total
+                                      : SoftmaxSums(scratch.part, capacity);
+        for (int64_t i = first; i < count; ++i) {
+            scratch.seen[i] = static_cast<int32_t>(smaller(end, first_len + i / group) - begin);
+        }
+        if (kv.format == Format::I8) load_scales(kv, step, task, begin, end, scratch);
+        const Queries queries{count - first,
+                              kv.head_dim,
+                              scratch.q + first * kv.head_dim,
+                              scratch.seen + first,
+                              kv.format == Format::I8 ? scratch.k_scales : nullptr,
+                              kv.format == Format::I8 ? scratch.v_scales : nullptr,
+                              scratch.weights,
+                              part.max + first,
+                              part.sum + first,
+                              part.values + first * width};
+        attend_span<T>(kv, step, task, span, queries, scratch.strip);
+        if (!task.parts && span > 0) merge(total, part, first, count, width);
+    }
+    if (task.parts) return;
+    for (int64_t row = 0; row < task.num_rows; ++row) write_row(args, total, row * group, task.first_row + row, task.head);
+}
+
+static void attention(const AttentionArgs& args, const Step& step, const AttentionTask& task, float* scratch) {
+    const auto run = args.kv.format == Format::BF16 ? attend<uint16_t>
+                     : args.kv.format == Format::I8 ? attend<int8_t>
+                                                    : attend<float>;
+    run(args, step, task, scratch);
+}
+
+static void merge_attention(const AttentionArgs& args, const AttentionMerge& task) {
+    const int64_t group = group_of(args), part_floats = attention_part_floats(args);
+    const SoftmaxSums total(task.parts, group);
+    for (int64_t i = 1; i < task.num_parts; ++i) {
+        merge(total, SoftmaxSums(task.parts + i * part_floats, group), 0, group, padded_to_lanes(args.kv.head_dim));
+    }
+    write_row(args, total, 0, task.row, task.head);
 }

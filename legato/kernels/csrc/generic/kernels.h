@@ -22,7 +22,9 @@ static inline Kernels make_kernels(const char* name) {
     kernels.silu_mul = silu_mul;
     kernels.rope_and_store = rope_and_store;
     kernels.attention_scratch_floats = attention_scratch_floats;
+    kernels.attention_part_floats = attention_part_floats;
     kernels.attention = attention;
+    kernels.merge_attention = merge_attention;
     kernels.argmax = argmax;
     kernels.sample = sample;
     return kernels;

@@ -3,11 +3,13 @@
 
 #include "vector_math.h"
 
-// The largest magnitude; NaN if any number is not finite, so that a product shows that it was fed one.
-static inline float largest_magnitude(const float* x) {
+constexpr float kLeastMagnitude = 0x1p-100f;  // below it, 127 over a magnitude might not be a number
+
+// The largest magnitude; NaN if any number is not finite, so that what is made of them shows it.
+static inline float largest_magnitude(const float* x, int64_t len) {
     F32 largest = zero(), differences = zero();
-    for (int64_t i = 0; i < kGroup; i += kLanes) {
-        const F32 v = load(x + i);
+    for (int64_t i = 0; i < len; i += kLanes) {
+        const F32 v = load_up_to(x + i, len - i);
         largest = max(largest, abs(v));
         differences = add(differences, sub(v, v));  // 0, or NaN where v is NaN or infinite
     }
@@ -15,8 +17,8 @@ static inline float largest_magnitude(const float* x) {
 }
 
 static inline void quantize_group(const float* x, int8_t* q, float* scale, float* sum) {
-    const float largest = largest_magnitude(x);
-    if (!(largest > 0x1p-100f)) {  // nothing there, too little to have a reciprocal, or NaN
+    const float largest = largest_magnitude(x, kGroup);
+    if (!(largest > kLeastMagnitude)) {  // nothing to speak of, or NaN
         std::memset(q, 0, kGroup);
         *scale = *sum = largest * 0.0f;
         return;

@@ -6,9 +6,19 @@ constexpr float kInfinity = __builtin_inff();
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t padded_to_lanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
-// Both kinds of floats under one name; uint16_t holds bfloat16 bits.
+// All kinds of numbers under one name; uint16_t holds bfloat16 bits.
 static inline F32 load_floats(const float* p) { return load(p); }
 static inline F32 load_floats(const uint16_t* p) { return load_bf16(p); }
+static inline F32 load_floats(const int8_t* p) { return to_f32(load_i8(p)); }
+
+// Of 2 * kLanes numbers, those at even places (kHalf = 0) or at odd ones, or the first or the last kLanes: which of them
+// is read fastest.
+template <int kHalf, typename T>
+static inline F32 load_half(const T* p) {
+    if constexpr (sizeof(T) != 2) return load_floats(p + kHalf * kLanes);
+    else if constexpr (kHalf == 0) return as_f32(shift_left<16>(load(reinterpret_cast<const int32_t*>(p))));
+    else return as_f32(bit_and(load(reinterpret_cast<const int32_t*>(p)), set1(int32_t{-0x10000})));
+}
 
 // The first n lanes, all of them where n >= kLanes.
 static inline F32 load_up_to(const float* p, int64_t n) { return n >= kLanes ? load(p) : partial_load(p, n); }
@@ -17,10 +27,17 @@ static inline F32 load_up_to(const uint16_t* p, int64_t n) {
     return n >= kLanes ? load_bf16(p) : partial_load_bf16(p, n);
 }
 
+static inline F32 load_up_to(const int8_t* p, int64_t n) { return n >= kLanes ? load_floats(p) : partial_load_i8(p, n); }
+
 static inline void store_up_to(float* p, F32 v, int64_t n) { n >= kLanes ? store(p, v) : partial_store(p, v, n); }
 
 static inline void store_up_to(uint16_t* p, F32 v, int64_t n) {
     n >= kLanes ? store_bf16(p, v) : partial_store_bf16(p, v, n);
+}
+
+// Rounds; what is stored must fit.
+static inline void store_up_to(int8_t* p, F32 v, int64_t n) {
+    n >= kLanes ? store_i8(p, to_i32(v)) : partial_store_i8(p, v, n);
 }
 
 static inline float first_lane(F32 v) {
@@ -29,24 +46,34 @@ static inline float first_lane(F32 v) {
     return lanes[0];
 }
 
-// e^x to about one unit in the last place; 0 below e^-87.3, where numbers stop being normal, e^88.37 above; NaN stays.
+// 2^(n + r) for |r| <= 1/2, where the low bits of `shifted` are n + 127; 0 where these are 0.
+static inline F32 power_of_two(F32 shifted, F32 r) {
+    // 1 + r q(r), fitted for the least relative error: 2e-9.
+    F32 q = set1(0x1.41fbbcp-13f);
+    q = fma(q, r, set1(0x1.5f3e54p-10f));
+    q = fma(q, r, set1(0x1.3b2d4cp-7f));
+    q = fma(q, r, set1(0x1.c6aee8p-5f));
+    q = fma(q, r, set1(0x1.ebfbdcp-3f));
+    q = fma(q, r, set1(0x1.62e430p-1f));
+    return mul(fma(q, r, set1(1.0f)), as_f32(shift_left<23>(as_i32(shifted))));
+}
+
+// Added to a number, it rounds that to a whole one, n, and leaves n + 127 in the low bits of the sum.
+constexpr float kShifter = 0x1.8p23f + 127.0f;
+
+// 2^x for x <= 127, to about one unit in the last place; 0 below -126.5; NaN stays.
+static inline F32 exp2(F32 x) {
+    const F32 clamped = max(set1(-127.0f), x);
+    const F32 shifted = add(clamped, set1(kShifter));
+    return power_of_two(shifted, sub(clamped, sub(shifted, set1(kShifter))));
+}
+
+// e^x to about one unit in the last place; 0 below e^-87.7, where numbers stop being normal, e^88.37 above; NaN stays.
 static inline F32 exp(F32 x) {
-    const F32 lowest = set1(-87.3f), highest = set1(88.37f);
-    const F32 clamped = max(lowest, min(highest, x));
-
-    // x = n ln 2 + r. Adding 1.5 * 2^23 rounds to whole numbers, and leaves n + 127 in the low bits of the sum.
-    const F32 shifter = set1(0x1.8p23f + 127.0f);
-    const F32 shifted = fma(clamped, set1(0x1.715476p0f), shifter);
-    const F32 n = sub(shifted, shifter);
-    F32 r = fma(n, set1(-0x1.62e4p-1f), clamped);  // so few bits that n times them is exact
+    const F32 clamped = max(set1(-88.0f), min(set1(88.37f), x));
+    const F32 shifted = fma(clamped, set1(0x1.715476p0f), set1(kShifter));
+    const F32 n = sub(shifted, set1(kShifter));
+    F32 r = fma(n, set1(-0x1.62e4p-1f), clamped);  // x - n ln 2: so few bits that n times them is exact
     r = fma(n, set1(-0x1.7f7d1cp-20f), r);         // the rest of ln 2
-
-    // e^r = 1 + r + r^2 q(r) for |r| <= ln 2 / 2, q fitted for the least relative error: 3e-9.
-    const F32 r2 = mul(r, r);
-    const F32 q_low = fma(set1(0x1.555492p-3f), r, set1(0x1.fffffcp-2f));
-    const F32 q_high = fma(set1(0x1.6a23cep-10f), r2, fma(set1(0x1.123a2p-7f), r, set1(0x1.5558f2p-5f)));
-    const F32 e_to_r = add(fma(fma(q_high, r2, q_low), r2, r), set1(1.0f));
-
-    const F32 two_to_n = as_f32(shift_left<23>(as_i32(shifted)));
-    return select(less(x, lowest), zero(), mul(e_to_r, two_to_n));
+    return power_of_two(shifted, mul(r, set1(0x1.715476p0f)));
 }

@@ -31,7 +31,11 @@ bool reads_int8(Format format) { return format == Format::Q4 || format == Format
 }  // namespace
 
 Tape::Tape(const Kernels& kernels, ThreadPool& pool, const KVStore& kv, int64_t max_tokens, int64_t max_samples)
-    : kernels_(kernels), pool_(pool), kv_(kv), request_of_row_(max_tokens * static_cast<int64_t>(sizeof(int32_t))) {
+    : kernels_(kernels),
+      pool_(pool),
+      kv_(kv),
+      attention_tasks_(kv.shape().num_kv_heads, pool.num_threads()),
+      request_of_row_(max_tokens * static_cast<int64_t>(sizeof(int32_t))) {
     require(max_tokens >= 1 && max_samples >= 1, "max_tokens and max_samples must be at least 1");
     const auto unlimited = std::numeric_limits<int64_t>::max();
     limits_ = {max_tokens, max_samples, unlimited, unlimited, kv.shape().num_pages, kv.shape().page_size};
@@ -179,12 +183,21 @@ int Tape::attention(int qkv, const Rotation& rotation, int64_t layer, int64_t nu
         return AttentionArgs{values_[q].values, values_[out].values, num_heads, scale, kv};
     };
     const auto max_kv_len = std::min(rotation.num_positions, shape.num_pages * shape.page_size);
-    scratch_floats_ = std::max(scratch_floats_, kernels_.attention_scratch_floats(args(), max_kv_len));
-    const auto position_bytes = 2 * shape.head_dim * (shape.is_bf16 ? 2 : 4);
-    record({Parts::kHeads, shape.num_kv_heads, 0, position_bytes, {q, out},
+    const auto part_floats = kernels_.attention_part_floats(args());
+    scratch_floats_ = std::max(scratch_floats_, kernels_.attention_scratch_floats(args()));
+    attention_tasks_.reserve(num_heads / shape.num_kv_heads, part_floats, max_kv_len);
+    record({Parts::kAttention, 1, 0, 2 * (shape.head_bytes() + shape.scale_bytes()), {q, out},
             [this, args](const Replay& replay, int64_t begin, int64_t end, int thread) {
                 auto* scratch = scratch_.at<float>() + thread * scratch_floats_;
-                kernels_.attention(args(), replay.step, replay.request_of_row, scratch, begin, end);
+                for (auto task = begin; task < end; ++task) {
+                    kernels_.attention(args(), replay.step, attention_tasks_.tasks()[task], scratch);
+                }
+            }});
+    record({Parts::kMerges, 1, 0, std::max<int64_t>(1, part_floats * 4 / kSpan), {out},
+            [this, args](const Replay&, int64_t begin, int64_t end, int) {
+                for (auto merge = begin; merge < end; ++merge) {
+                    kernels_.merge_attention(args(), attention_tasks_.merges()[merge]);
+                }
             }});
     return out;
 }
@@ -251,6 +264,7 @@ float* Tape::replay(const Step& step) {
     require(logits_ >= 0, "the tape is not finished");
     check_step(step, limits_);
     fill_request_of_row(step);
+    attention_tasks_.plan(step);
     const Replay replay{step, request_of_row_.at<int32_t>()};
     for (const auto& job : jobs_) {
         pool_.run(num_parts(job.front(), step), grain(job, step), [&](int64_t begin, int64_t end, int thread) {
@@ -273,7 +287,8 @@ int64_t Tape::num_parts(const Operation& operation, const Step& step) const {
         case Parts::kTokens: return step.num_tokens;
         case Parts::kSamples: return step.num_samples;
         case Parts::kPanels: return values_[operation.uses.front()].is_samples && step.num_samples == 0 ? 0 : operation.count;
-        case Parts::kHeads: return step.num_tokens * operation.count;
+        case Parts::kAttention: return static_cast<int64_t>(attention_tasks_.tasks().size());
+        case Parts::kMerges: return static_cast<int64_t>(attention_tasks_.merges().size());
     }
     return 0;
 }
@@ -285,7 +300,9 @@ int64_t Tape::grain(const Job& job, const Step& step) const {
         int64_t rows = 0;
         if (operation.parts == Parts::kPanels) {
             rows = values_[operation.uses.front()].is_samples ? step.num_samples : step.num_tokens;
-        } else if (operation.parts == Parts::kHeads) {
+        } else if (operation.parts == Parts::kAttention) {
+            rows = attention_tasks_.mean_positions();
+        } else if (operation.parts == Parts::kMerges) {
             rows = *std::max_element(step.kv_lens, step.kv_lens + step.num_requests);
         }
         part_cost += std::max(operation.cost, operation.row_cost * rows);

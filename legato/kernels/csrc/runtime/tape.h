@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../ops.h"
+#include "attention_tasks.h"
 #include "kv_store.h"
 #include "memory.h"
 #include "step_check.h"
@@ -44,7 +45,7 @@ class Tape {
 
  private:
     // What the parts are that an operation is cut into.
-    enum class Parts { kTokens, kSamples, kPanels, kHeads };
+    enum class Parts { kTokens, kSamples, kPanels, kAttention, kMerges };
 
     struct Value {
         bool is_samples;
@@ -66,7 +67,7 @@ class Tape {
 
     struct Operation {
         Parts parts;
-        int64_t count;          // panels; K/V heads of a row; 1 for rows
+        int64_t count;          // panels; else 1
         int64_t cost;           // of a part at least, in bytes read and written: see grain()
         int64_t row_cost;       // of a part for each row of a product, or position attended to
         std::vector<int> uses;  // values
@@ -97,6 +98,7 @@ class Tape {
     std::vector<Value> values_;
     std::vector<Job> jobs_;
     int logits_ = -1;
+    AttentionTasks attention_tasks_;
 
     std::vector<Memory> buffers_;
     Memory request_of_row_;       // int32 [max_tokens]
