@@ -10,7 +10,7 @@ OpenBLAS may cut a product differently when it has more threads, so it gets one:
 sets OPENBLAS_NUM_THREADS=1 before numpy is imported.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -68,6 +68,9 @@ class ReferenceBackend:
         check_weights(program, weights)
         check_kv_layout(program, kv)
         return ReferenceProgram(program, weights, kv)
+
+    def kept(self, weights: Sequence[StoredWeight]) -> list[StoredWeight]:
+        return [as_stored(weight.float32()) for weight in weights]
 
 
 class ReferenceProgram:
