@@ -13,7 +13,6 @@ Weights = Mapping[str, StoredWeight]
 
 FLOATS = ("f32", "f16", "bf16")
 MOST_INT8, MOST_INT4 = 127, 15
-ALWAYS_INT8 = ("embed_tokens", "lm_head")  # at 4 bits these cost more than most layers together
 INT4_ROUNDS = 3  # docs/decisions/quantization.md says what each is worth
 CHUNK_GROUPS = 4096  # with fewer the time goes into calls, with more into memory
 
@@ -21,9 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 def quantize_weights(weights: Weights, quantization: str, num_threads: int) -> Weights:
-    """With "int8" or "int4" matrices of floats become q8 or q4, embeddings q8; with "none" everything stays.
+    """With "int8" or "int4" matrices of floats become q8 or q4; with "none" everything stays.
 
-    So do vectors, and what is quantised already; and, as the log tells, inputs that are no multiple of 32.
+    4 bits are for the products of layers: for embeddings and the head they would cost too much.
+    Vectors stay, and what is quantised already; and, as the log tells, inputs that are no multiple of 32.
     Raises ModelError, naming the weight, for a number that is not finite or too large for a half.
     """
     if quantization == "none":
@@ -40,7 +40,7 @@ def quantize_weights(weights: Weights, quantization: str, num_threads: int) -> W
 
     def quantized(name: str) -> StoredWeight:
         try:
-            return quantize(matrices[name], "int8" if name in ALWAYS_INT8 else quantization)
+            return quantize(matrices[name], quantization if name.startswith("layers.") else "int8")
         except ValueError as error:
             raise ModelError(f"weight {name!r} cannot be quantised: {error}") from error
 
