@@ -10,9 +10,9 @@ import numpy as np
 
 from legato.backends.backend import Backend, CompiledProgram, ForwardInputs
 from legato.backends.stored_weight import StoredWeight
-from legato.core.config import EngineConfig, SchedulerConfig
+from legato.core.config import EngineConfig
 from legato.core.errors import ConfigError, ModelError
-from legato.engine.assembly import kv_layout, resolve_max_model_len
+from legato.engine.assembly import kv_layout, resolve_max_model_len, resolve_scheduling
 from legato.engine.compute import Compute, choose_compute
 from legato.kernels.threads import num_usable_cores
 from legato.modelfiles.model_config import ModelConfig, read_model_config
@@ -203,10 +203,5 @@ def compare(exact: Iterable[np.ndarray], kept: Iterable[np.ndarray], token_ids: 
 
 def _compute(config: EngineConfig) -> Compute:
     """Room for one chunk of one request, each of whose tokens gives logits."""
-    scheduling = SchedulerConfig(
-        max_num_seqs=CHUNK_LEN,
-        max_step_tokens=CHUNK_LEN,
-        long_prefill_tokens=CHUNK_LEN,
-        max_model_len=CHUNK_LEN,
-    )
-    return choose_compute(config, scheduling)
+    config = replace(config, max_num_seqs=CHUNK_LEN, max_num_batched_tokens=CHUNK_LEN)
+    return choose_compute(config, resolve_scheduling(config, max_model_len=CHUNK_LEN))
