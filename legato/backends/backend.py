@@ -1,6 +1,6 @@
 """What every backend offers, and what a compiled program takes and gives."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
 
@@ -78,7 +78,11 @@ class CompiledProgram(Protocol):
     """A program with its weights and its K/V store, ready to run steps; one step at a time."""
 
     def forward(self, inputs: ForwardInputs) -> np.ndarray:
-        """Compute a step: logits [num_samples, vocab_size] float32, which the caller owns."""
+        """Compute a step: logits [num_samples, vocab_size] float32, theirs to change until the next step.
+
+        Each layer writes the K/V of all tokens of the step before any token of that layer attends. So the
+        pages of one request may be read by another in the step that fills them, wherever the two stand.
+        """
         ...
 
 
@@ -91,6 +95,10 @@ class Backend(Protocol):
         self, program: Program, weights: Mapping[str, StoredWeight | np.ndarray], kv: KVLayout
     ) -> CompiledProgram:
         """Check, pack the weights, take the memory; ModelError when the three do not fit together."""
+        ...
+
+    def kept(self, weights: Sequence[StoredWeight]) -> list[StoredWeight]:
+        """The matrices of one product in the formats in which it reads them."""
         ...
 
 

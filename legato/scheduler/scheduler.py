@@ -6,7 +6,7 @@ from itertools import count
 from typing import Protocol
 
 from legato.core.config import SchedulerConfig
-from legato.core.plan import StepOutput, StepPlan
+from legato.core.plan import StepOutput, StepPlan, TokenLogprobs
 from legato.core.request import Request, RequestState
 from legato.core.sampling_params import FinishReason
 from legato.kvcache.manager import KVCacheManager
@@ -34,6 +34,7 @@ class NewToken:
     request: Request
     index: int  # among the request's output tokens
     token_id: int
+    logprobs: TokenLogprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +106,10 @@ class Scheduler:
         """Count a step whose forward is on its way: device progress, before any token value is known."""
         for chunk in plan.chunks:
             request = self.running[chunk.request_id]
-            was_prefilling = request.state is RequestState.PREFILLING
             if chunk.samples:
                 request.complete_one()
             else:
                 request.complete_chunk()
-            if was_prefilling:  # others that begin alike may share these pages from the next step on
-                self.kv.commit(request.request_id, request.token_ids[: request.cached_len])
 
     def update(self, output: StepOutput) -> list[NewToken | Broken]:
         """Record the sampled tokens; end the requests that they complete."""
@@ -125,7 +123,8 @@ class Scheduler:
                 continue  # it ended while this step was in flight
             request = self._requests[request_id]
             request.append_host(token_id)
-            events.append(NewToken(request, request.output_len - 1, token_id))
+            logprobs = output.logprobs.get(request_id)
+            events.append(NewToken(request, request.output_len - 1, token_id, logprobs))
             if token_id in request.ending_ids and request.output_len >= request.params.min_tokens:
                 self._end(request, FinishReason.STOP)
             elif len(request.token_ids) == request.max_device_len:
@@ -155,6 +154,9 @@ class Scheduler:
                 draft.add(request, tuple(self.kv.pages(request.request_id)))
 
     def _add_prefills(self, draft: StepDraft) -> None:
+        if draft.chunks:  # every stream waits for this step
+            draft.tokens_left = min(draft.tokens_left, self.config.mixed_prefill_tokens)
+        draft.fair_share = self.config.long_prefill_tokens or max(1, draft.tokens_left // 2)
         half_prefilled = self._half_prefilled()
         for request in half_prefilled:
             if request.is_admitted and draft.tokens_left and not self._add_chunk(request, draft):
@@ -176,20 +178,36 @@ class Scheduler:
 
     def _add_chunk(self, request: Request, draft: StepDraft) -> bool:
         """Grant the request its next chunk; False when there is no page for it."""
+        self._skip_computed(request)
         others_wait = len(self._half_prefilled()) > 1 or bool(self.waiting)
-        chunk_len = self._admission.chunk_len(request, draft.tokens_left, others_wait=others_wait)
+        limit = min(draft.tokens_left, draft.fair_share) if others_wait else draft.tokens_left
+        chunk_len = self._admission.chunk_len(request, limit)
         while chunk_len == 0 and not draft.chunks:  # nobody else moves, so nobody will give a page back
             self._preempt(self._youngest(draft), draft)
             if not request.is_admitted:
                 return False
-            chunk_len = self._admission.chunk_len(request, draft.tokens_left, others_wait=others_wait)
+            chunk_len = self._admission.chunk_len(request, limit)
         if chunk_len == 0:
             return False
         grown = self.kv.grow(request.request_id, request.device_len + chunk_len)
         assert grown, "chunk_len promised these pages"
         request.grant_prefill(chunk_len)
         draft.add(request, tuple(self.kv.pages(request.request_id)))
+        # From here on, those that begin alike share these pages, in this very plan: who is in it is no
+        # victim, and a step writes the K/V of all its tokens before it reads any.
+        self.kv.commit(request.request_id, request.token_ids[: request.device_len])
         return True
+
+    def _skip_computed(self, request: Request) -> None:
+        """Let the request take over what others have computed of its tokens since its last chunk."""
+        num_gained = self.kv.catch_up(request.request_id, request.token_ids, request.cached_len)
+        if num_gained == 0:
+            return
+        num_kept = request.cached_len // self.kv.config.page_size
+        request.pages_written = min(request.pages_written, num_kept)
+        request.skip_cached(num_gained)
+        if request.num_preemptions == 0:
+            request.hit_len += num_gained
 
     def _grow_or_preempt(self, request: Request, draft: StepDraft) -> bool:
         """Get the page for the next token, from the youngest request if need be; False if that is itself."""

@@ -8,6 +8,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -34,6 +35,7 @@ using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>>;
 
 constexpr std::array<const char*, 6> kFormatNames = {"f32", "bf16", "f16", "q4", "q8", "i8"};  // in the order of Format
+constexpr std::array<const char*, 4> kActivationNames = {"silu", "gelu", "gelu_tanh", "relu"};  // of Activation
 
 void require(bool holds, const std::string& text) {
     if (!holds) throw std::invalid_argument(text);
@@ -44,11 +46,18 @@ void require_size(const char* name, size_t found, int64_t wanted) {
             std::string(name) + ": " + std::to_string(found) + " entries, must be " + std::to_string(wanted));
 }
 
-Format format_named(const std::string& name) {
-    for (size_t i = 0; i < kFormatNames.size(); ++i) {
-        if (name == kFormatNames[i]) return static_cast<Format>(i);
+template <size_t size>
+int32_t index_named(const char* kind, const std::string& name, const std::array<const char*, size>& names) {
+    std::string all;
+    for (size_t i = 0; i < size; ++i) {
+        if (name == names[i]) return static_cast<int32_t>(i);
+        all += (i ? ", " : "") + std::string(names[i]);
     }
-    throw std::invalid_argument("there is no weight format \"" + name + "\"; there are f32, bf16, f16, q4, q8, i8");
+    throw std::invalid_argument("there is no " + std::string(kind) + " \"" + name + "\"; there are " + all);
+}
+
+Format format_named(const std::string& name) {
+    return static_cast<Format>(index_named("weight format", name, kFormatNames));
 }
 
 bool has_groups(Format format) { return format == Format::Q4 || format == Format::Q8; }
@@ -174,12 +183,23 @@ void check_list(const char* name, const Array<int32_t, 1>& starts, int64_t num_r
     require_size(name, values, starts.data()[num_rows]);
 }
 
-nb::ndarray<nb::numpy, int32_t, nb::ndim<1>> sample_rows(
+// Zeros, to be filled and then owned by Python.
+template <typename T, int dims>
+nb::ndarray<nb::numpy, T, nb::ndim<dims>> new_array(const std::array<size_t, dims>& shape) {
+    size_t size = 1;
+    for (const auto each : shape) size *= each;
+    auto values = std::make_unique<T[]>(size);
+    nb::capsule owner(values.get(), [](void* data) noexcept { delete[] static_cast<T*>(data); });
+    return {values.release(), dims, shape.data(), owner};
+}
+
+nb::tuple sample_rows(
     Device& device, const nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>& logits,
     const Array<float, 1>& temperatures, const Array<int32_t, 1>& top_ks, const Array<float, 1>& top_ps,
     const Array<float, 1>& min_ps, const Array<double, 1>& numbers, const Array<int32_t, 1>& added_starts,
     const Array<int32_t, 1>& added_ids, const Array<float, 1>& added_values, const Array<double, 2>& penalties,
-    const Array<int32_t, 1>& seen_starts, const Array<int32_t, 1>& seen_ids, const Array<int32_t, 1>& seen_counts) {
+    const Array<int32_t, 1>& seen_starts, const Array<int32_t, 1>& seen_ids, const Array<int32_t, 1>& seen_counts,
+    const Array<int32_t, 1>& num_logprobs) {
     const auto num_rows = static_cast<int64_t>(logits.shape(0)), vocab = static_cast<int64_t>(logits.shape(1));
     require_size("temperatures", temperatures.size(), num_rows);
     require_size("top_ks", top_ks.size(), num_rows);
@@ -189,6 +209,11 @@ nb::ndarray<nb::numpy, int32_t, nb::ndim<1>> sample_rows(
     require_size("penalties", penalties.size(), num_rows * 3);
     check_list("added_starts", added_starts, num_rows, added_ids.size(), added_values.size());
     check_list("seen_starts", seen_starts, num_rows, seen_ids.size(), seen_counts.size());
+    require_size("num_logprobs", num_logprobs.size(), num_rows);
+    int64_t max_logprobs = 0;
+    for (int64_t row = 0; row < num_rows; ++row) max_logprobs = std::max<int64_t>(max_logprobs, num_logprobs.data()[row]);
+    require(max_logprobs <= vocab, "num_logprobs: " + std::to_string(max_logprobs) + ", must be at most the vocabulary's " +
+                                       std::to_string(vocab));
     const SamplingRows rows{num_rows,
                             vocab,
                             logits.data(),
@@ -203,14 +228,19 @@ nb::ndarray<nb::numpy, int32_t, nb::ndim<1>> sample_rows(
                             penalties.data(),
                             seen_starts.data(),
                             seen_ids.data(),
-                            seen_counts.data()};
-    auto tokens = std::make_unique<int32_t[]>(static_cast<size_t>(num_rows));
+                            seen_counts.data(),
+                            num_logprobs.data()};
+    const auto height = logits.shape(0), width = static_cast<size_t>(max_logprobs);
+    auto tokens = new_array<int32_t, 1>({height});
+    auto logprobs = new_array<double, 1>({height});
+    auto top_ids = new_array<int32_t, 2>({height, width});
+    auto top_logprobs = new_array<double, 2>({height, width});
     {
         nb::gil_scoped_release released;
-        device.sampler.sample(rows, tokens.get());
+        device.sampler.sample(rows,
+                              {max_logprobs, tokens.data(), logprobs.data(), top_ids.data(), top_logprobs.data()});
     }
-    nb::capsule owner(tokens.get(), [](void* data) noexcept { delete[] static_cast<int32_t*>(data); });
-    return {tokens.release(), {static_cast<size_t>(num_rows)}, owner};
+    return nb::make_tuple(tokens, logprobs, top_ids, top_logprobs);
 }
 
 std::unique_ptr<KVStore> kv_store(Device&, int64_t num_layers, int64_t num_pages, int64_t page_size, int64_t num_kv_heads,
@@ -222,6 +252,18 @@ std::unique_ptr<KVStore> kv_store(Device&, int64_t num_layers, int64_t num_pages
             "every size of a K/V store must be at least 1");
     require(head_dim <= kMaxHeadDim, "head_dim: " + std::to_string(head_dim) + ", must be at most 1024");
     return std::make_unique<KVStore>(KVShape{num_layers, num_pages, page_size, num_kv_heads, head_dim, format});
+}
+
+using Vector = Array<float, 1>;
+
+std::vector<float> copied(const Vector& array) { return {array.data(), array.data() + array.size()}; }
+
+std::vector<float> copied(const std::optional<Vector>& array) {
+    return array ? copied(*array) : std::vector<float>();
+}
+
+int activate(Tape& tape, int x, const std::string& function, bool is_gated) {
+    return tape.activate(x, static_cast<Activation>(index_named("activation", function, kActivationNames)), is_gated);
 }
 
 int attention(Tape& tape, int qkv, const Array<float, 2>& cos, const Array<float, 2>& sin, int64_t layer,
@@ -268,28 +310,48 @@ void bind_device(nb::module_& m) {
         .def("sample_rows", &sample_rows, "logits"_a.noconvert(), "temperatures"_a.noconvert(), "top_ks"_a.noconvert(),
              "top_ps"_a.noconvert(), "min_ps"_a.noconvert(), "numbers"_a.noconvert(), "added_starts"_a.noconvert(),
              "added_ids"_a.noconvert(), "added_values"_a.noconvert(), "penalties"_a.noconvert(),
-             "seen_starts"_a.noconvert(), "seen_ids"_a.noconvert(), "seen_counts"_a.noconvert());
+             "seen_starts"_a.noconvert(), "seen_ids"_a.noconvert(), "seen_counts"_a.noconvert(),
+             "num_logprobs"_a.noconvert());
 }
 
 void bind_tape(nb::module_& m) {
     nb::class_<Tape>(m, "Tape")
-        .def("embedding", [](Tape& self, const Weight& weight) { return self.embedding(weight.packed); }, "weight"_a,
-             nb::keep_alive<1, 2>())
+        .def(
+            "embedding",
+            [](Tape& self, const Weight& weight, bool by_position) { return self.embedding(weight.packed, by_position); },
+            "weight"_a, "by_position"_a = false, nb::keep_alive<1, 2>())
         .def(
             "rms_norm",
-            [](Tape& self, int x, const Array<float, 1>& weight, float eps) {
-                return self.rms_norm(x, {weight.data(), weight.data() + weight.size()}, eps);
-            },
+            [](Tape& self, int x, const Vector& weight, float eps) { return self.rms_norm(x, copied(weight), eps); },
             "x"_a, "weight"_a.noconvert(), "eps"_a)
-        .def("linear", [](Tape& self, int x, const Weight& weight) { return self.linear(x, weight.packed); }, "x"_a,
-             "weight"_a, nb::keep_alive<1, 3>())
+        .def(
+            "rms_norm_heads",
+            [](Tape& self, int x, int64_t column, int64_t num_heads, const Vector& weight, float eps) {
+                self.rms_norm_heads(x, column, num_heads, copied(weight), eps);
+            },
+            "x"_a, "column"_a, "num_heads"_a, "weight"_a.noconvert(), "eps"_a)
+        .def(
+            "layer_norm",
+            [](Tape& self, int x, const Vector& weight, const Vector& bias, float eps) {
+                return self.layer_norm(x, copied(weight), copied(bias), eps);
+            },
+            "x"_a, "weight"_a.noconvert(), "bias"_a.noconvert(), "eps"_a)
+        .def(
+            "linear",
+            [](Tape& self, int x, const Weight& weight, const std::optional<Vector>& bias) {
+                return self.linear(x, weight.packed, copied(bias));
+            },
+            "x"_a, "weight"_a, "bias"_a.noconvert() = nb::none(), nb::keep_alive<1, 3>())
         .def(
             "add_linear",
-            [](Tape& self, int into, int x, const Weight& weight) { self.add_linear(into, x, weight.packed); }, "into"_a,
-            "x"_a, "weight"_a, nb::keep_alive<1, 4>())
+            [](Tape& self, int into, int x, const Weight& weight, const std::optional<Vector>& bias) {
+                self.add_linear(into, x, weight.packed, copied(bias));
+            },
+            "into"_a, "x"_a, "weight"_a, "bias"_a.noconvert() = nb::none(), nb::keep_alive<1, 4>())
+        .def("add", &Tape::add, "a"_a, "b"_a)
         .def("attention", &attention, "qkv"_a, "cos"_a.noconvert(), "sin"_a.noconvert(), "layer"_a, "num_heads"_a,
              "scale"_a, nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>())
-        .def("silu_mul", &Tape::silu_mul, "gate_up"_a)
+        .def("activate", &activate, "x"_a, "function"_a, "is_gated"_a)
         .def("select", &Tape::select, "x"_a)
         .def("finish", &Tape::finish, "logits"_a)
         .def("forward", &forward, "token_ids"_a.noconvert(), "positions"_a.noconvert(), "query_starts"_a.noconvert(),

@@ -1,6 +1,7 @@
 // All kernels of this instruction set and the table of them.
 #include "activation.h"
 #include "attention.h"
+#include "logprobs.h"
 #include "matmul.h"
 #include "norm.h"
 #include "pack.h"
@@ -19,7 +20,8 @@ static inline Kernels make_kernels(const char* name) {
     kernels.linear = linear;
     kernels.quantize = quantize;
     kernels.rms_norm = rms_norm;
-    kernels.silu_mul = silu_mul;
+    kernels.layer_norm = layer_norm;
+    kernels.activate = activate;
     kernels.rope_and_store = rope_and_store;
     kernels.attention_scratch_floats = attention_scratch_floats;
     kernels.attention_part_floats = attention_part_floats;
@@ -27,5 +29,7 @@ static inline Kernels make_kernels(const char* name) {
     kernels.merge_attention = merge_attention;
     kernels.argmax = argmax;
     kernels.sample = sample;
+    kernels.exp_sum = exp_sum;
+    kernels.top_logits = top_logits;
     return kernels;
 }
