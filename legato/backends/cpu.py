@@ -79,7 +79,12 @@ class CpuBackend:
         check_weights(program, stored)
         check_kv_layout(program, kv)
         store = self.device.kv_store(
-            kv.num_layers, kv.num_pages, kv.page_size, kv.num_kv_heads, kv.head_dim, "bf16" if self.options.kv_is_bf16 else "f32"
+            kv.num_layers,
+            kv.num_pages,
+            kv.page_size,
+            kv.num_kv_heads,
+            kv.head_dim,
+            "bf16" if self.options.kv_is_bf16 else "f32",
         )
         packed = self._pack(program, stored)
         tape = self.device.tape(store, self.options.max_tokens, self.options.max_samples)

@@ -55,7 +55,11 @@ class Device:
     def kv_store(
         self, num_layers: int, num_pages: int, page_size: int, num_kv_heads: int, head_dim: int, format: str
     ) -> KVStore:
-        """Keys and values of all layers, zero; memory is taken when a page is first written."""
+        """Keys and values of all layers, zero; memory is taken when a page is first written.
+
+        format    f32, bf16, or i8: int8 with a float32 scale for each head of a token
+        head_dim  even, at most 1024
+        """
 
     def tape(self, kv: KVStore, max_tokens: int, max_samples: int) -> Tape:
         """An empty tape for steps of at most so many tokens and samples."""

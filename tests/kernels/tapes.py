@@ -55,7 +55,9 @@ class Decoder:
         self.embedding = self._matrix(VOCAB, HIDDEN, seed=99)
         self.norm = 1 + random_rows(1, HIDDEN, seed=98)[0] / 10
         num_pages = 4 * MAX_POSITION // self.page_size
-        self.kv = self.device.kv_store(LAYERS, num_pages, self.page_size, KV_HEADS, HEAD_DIM, "bf16" if self.is_bf16 else "f32")
+        self.kv = self.device.kv_store(
+            LAYERS, num_pages, self.page_size, KV_HEADS, HEAD_DIM, "bf16" if self.is_bf16 else "f32"
+        )
         self.tape = self._record()
 
     def _matrix(self, outputs: int, inputs: int, seed: int) -> np.ndarray:

@@ -15,7 +15,8 @@ from tests.kernels.tapes import int32, random_rows, relative_error
 if TYPE_CHECKING:
     from legato.kernels._native import Device
 
-PROMPT_LEN = 150  # three spans of 64 positions, the last of them cut
+PROMPT_LEN = 600  # three spans of 256 positions, the last of them cut
+FORMATS = ["f32", "bf16", "i8"]
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,14 @@ class AttentionTape:
         heads: Heads = SMALL,
         *,
         page_size: int = 16,
-        is_bf16: bool = True,
+        kv_format: str = "bf16",
         rotation: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
         num_tokens, half_dim = len(qkv), heads.head_dim // 2
         cos = np.ones((num_tokens, half_dim), np.float32)  # turns nothing
         cos, sin = rotation or (cos, np.zeros_like(cos))
         num_pages = 4 * -(-num_tokens // page_size)
-        kv = device.kv_store(1, num_pages, page_size, heads.num_kv_heads, heads.head_dim, "bf16" if is_bf16 else "f32")
+        kv = device.kv_store(1, num_pages, page_size, heads.num_kv_heads, heads.head_dim, kv_format)
         self.tape = device.tape(kv, 4 * num_tokens, 4 * num_tokens)
         x = self.tape.embedding(device.pack("f32", qkv))
         attended = self.tape.attention(x, cos, sin, 0, heads.num_heads, heads.head_dim**-0.5)
@@ -78,39 +79,44 @@ class AttentionTape:
         return np.split(out.copy(), starts[1:-1])
 
 
-def round_to_bf16(x: np.ndarray) -> np.ndarray:
-    bits = x.view(np.uint32)
-    rounded: np.ndarray = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view(np.float32)
-    return rounded
+def kept(x: np.ndarray, kv_format: str) -> np.ndarray:
+    """What becomes of keys or values [num_tokens, num_kv_heads, 1, head_dim] in a store of that format."""
+    if kv_format == "bf16":
+        bits = x.view(np.uint32)
+        rounded: np.ndarray = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view(np.float32)
+        return rounded
+    if kv_format == "i8":
+        largest = np.abs(x).max(axis=-1, keepdims=True)
+        whole: np.ndarray = np.rint(x * (np.float32(127) / largest)) * (largest / np.float32(127))
+        return whole
+    return x
 
 
-def numpy_attention(qkv: np.ndarray, heads: Heads, is_bf16: bool) -> np.ndarray:
+def numpy_attention(qkv: np.ndarray, heads: Heads, kv_format: str = "f32") -> np.ndarray:
     """Every token's attention to all up to itself, in float64 on the keys and values that the store holds."""
     shape = (len(qkv), heads.num_kv_heads, -1, heads.head_dim)
     q_width, kv_width = heads.num_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim
-    q, k, v = np.split(qkv, [q_width, q_width + kv_width], axis=1)
-    if is_bf16:
-        k, v = round_to_bf16(k), round_to_bf16(v)
-    q, k, v = (each.reshape(shape).astype(np.float64) for each in (q, k, v))
-    scores = np.einsum("ihgd,jhxd->hgij", q, k) * heads.head_dim**-0.5
+    q, k, v = (each.reshape(shape) for each in np.split(qkv, [q_width, q_width + kv_width], axis=1))
+    q, k, v = (each.astype(np.float64) for each in (q, kept(k, kv_format), kept(v, kv_format)))
+    scores = q.transpose(1, 2, 0, 3) @ k.transpose(1, 2, 3, 0) * heads.head_dim**-0.5
     scores[..., np.triu(np.ones((len(qkv), len(qkv)), bool), 1)] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    out: np.ndarray = np.einsum("hgij,jhxd->ihgd", weights, v)
+    out: np.ndarray = (weights @ v[:, :, 0].transpose(1, 0, 2)[:, None]).transpose(2, 0, 1, 3)
     return out.reshape(len(qkv), -1)
 
 
-@pytest.mark.parametrize("is_bf16", [False, True])
+@pytest.mark.parametrize("kv_format", FORMATS)
 @pytest.mark.parametrize(
     "heads",
     [Heads(9, 3, 64), Heads(2, 2, 8), Heads(5, 1, 24), Heads(14, 2, 72), Heads(8, 1, 256)],
     ids=lambda heads: f"{heads.num_heads}/{heads.num_kv_heads}x{heads.head_dim}",
 )
-def test_attention_agrees_with_numpy(device: "Device", heads: Heads, is_bf16: bool) -> None:
+def test_attention_agrees_with_numpy(device: "Device", heads: Heads, kv_format: str) -> None:
     qkv = random_rows(PROMPT_LEN, heads.qkv_width)
-    tape = AttentionTape(device, qkv, heads, is_bf16=is_bf16)
+    tape = AttentionTape(device, qkv, heads, kv_format=kv_format)
     (found,) = tape.forward(Chunk(0, PROMPT_LEN, tape.pages))
-    assert relative_error(found, numpy_attention(qkv, heads, is_bf16)) < 1e-5
+    assert relative_error(found, numpy_attention(qkv, heads, kv_format)) < 1e-5
 
 
 @pytest.mark.parametrize("head_dim", [8, 24, 64])
@@ -120,27 +126,29 @@ def test_queries_and_keys_are_turned_by_their_positions(device: "Device", head_d
     cos, sin = rotation_table(RopeConfig(head_dim, 10_000.0, 40), 40)
     turned = np.concatenate([rotate(qkv[:, : 3 * head_dim], cos, sin), qkv[:, 3 * head_dim :]], axis=1)
 
-    tape = AttentionTape(device, qkv, heads, is_bf16=False, rotation=(cos, sin))
+    tape = AttentionTape(device, qkv, heads, kv_format="f32", rotation=(cos, sin))
 
     (found,) = tape.forward(Chunk(0, 40, tape.pages))
-    assert relative_error(found, numpy_attention(turned, heads, is_bf16=False)) < 1e-5
+    assert relative_error(found, numpy_attention(turned, heads)) < 1e-5
 
 
-@pytest.mark.parametrize("is_bf16", [False, True])
+@pytest.mark.parametrize("kv_format", FORMATS)
 @pytest.mark.parametrize("page_size", [1, 16, 64, 100])
-def test_bits_do_not_depend_on_pages(device: "Device", page_size: int, is_bf16: bool) -> None:
+def test_bits_do_not_depend_on_pages(device: "Device", page_size: int, kv_format: str) -> None:
     qkv = random_rows(PROMPT_LEN, SMALL.qkv_width)
-    plain = AttentionTape(device, qkv, page_size=PROMPT_LEN, is_bf16=is_bf16)
+    plain = AttentionTape(device, qkv, page_size=PROMPT_LEN, kv_format=kv_format)
     (wanted,) = plain.forward(Chunk(0, PROMPT_LEN, [0]))
 
-    paged = AttentionTape(device, qkv, page_size=page_size, is_bf16=is_bf16)
+    paged = AttentionTape(device, qkv, page_size=page_size, kv_format=kv_format)
 
     shuffled = np.random.default_rng(1).permutation(paged.pages).tolist()
     (found,) = paged.forward(Chunk(0, PROMPT_LEN, shuffled))
     assert found.tobytes() == wanted.tobytes()
 
 
-@pytest.mark.parametrize("cuts", [[1], [63, 64, 65], [20, 40, 149], range(1, PROMPT_LEN)], ids=str)
+@pytest.mark.parametrize(
+    "cuts", [[1], [63, 64, 65], [255, 257, 400], [512, 513], range(1, PROMPT_LEN)], ids=str
+)
 def test_bits_do_not_depend_on_chunks(device: "Device", cuts: Sequence[int]) -> None:
     qkv = random_rows(PROMPT_LEN, SMALL.qkv_width)
     tape = AttentionTape(device, qkv)
@@ -171,15 +179,32 @@ def test_bits_do_not_depend_on_other_requests_and_threads(device: "Device", num_
     assert [each.tobytes() for each in found] == [wanted[: len(each)].tobytes() for each in found]
 
 
-def test_what_a_page_held_before_changes_nothing(device: "Device") -> None:
+@pytest.mark.parametrize("kv_format", FORMATS)
+@pytest.mark.parametrize("num_threads", [1, 3, 9])
+def test_bits_do_not_depend_on_how_many_threads_share_a_row(
+    device: "Device", num_threads: int, kv_format: str
+) -> None:
     qkv = random_rows(PROMPT_LEN, SMALL.qkv_width)
-    clean = AttentionTape(device, np.vstack([qkv, qkv]))
+    tape = AttentionTape(device, qkv, kv_format=kv_format)
+    (wanted,) = tape.forward(Chunk(0, PROMPT_LEN, tape.pages))
+
+    shared = AttentionTape(open_or_fail(num_threads, device.isa), qkv, kv_format=kv_format)
+    shared.forward(Chunk(0, PROMPT_LEN - 1, tape.pages))
+    (found,) = shared.forward(Chunk(PROMPT_LEN - 1, PROMPT_LEN, tape.pages))
+
+    assert found[0].tobytes() == wanted[-1].tobytes()
+
+
+@pytest.mark.parametrize("kv_format", FORMATS)
+def test_what_a_page_held_before_changes_nothing(device: "Device", kv_format: str) -> None:
+    qkv = random_rows(PROMPT_LEN, SMALL.qkv_width)
+    clean = AttentionTape(device, np.vstack([qkv, qkv]), kv_format=kv_format)
     (wanted,) = clean.forward(Chunk(0, 70, clean.pages))
 
-    used = AttentionTape(device, np.vstack([qkv, np.full_like(qkv, np.nan)]))
+    used = AttentionTape(device, np.vstack([qkv, np.full_like(qkv, np.nan)]), kv_format=kv_format)
     used.forward(Chunk(PROMPT_LEN, 2 * PROMPT_LEN, used.pages))
 
-    (found,) = used.forward(Chunk(0, 70, used.pages[5:]))  # on pages 5 to 9, which hold NaN
+    (found,) = used.forward(Chunk(0, 70, used.pages[40:]))  # which hold NaN
     assert found.tobytes() == wanted.tobytes()
 
 
@@ -188,7 +213,7 @@ def test_one_key_far_above_the_others_takes_all(device: "Device") -> None:
     q_width, kv_width = SMALL.num_heads * SMALL.head_dim, SMALL.num_kv_heads * SMALL.head_dim
     qkv[-1, :q_width] = 1e4  # scores of up to 1e9: e to the power of that is no number
     qkv[100, q_width : q_width + kv_width] = 1e4
-    tape = AttentionTape(device, qkv, is_bf16=False)
+    tape = AttentionTape(device, qkv, kv_format="f32")
 
     tape.forward(Chunk(0, PROMPT_LEN - 1, tape.pages))
     (found,) = tape.forward(Chunk(PROMPT_LEN - 1, PROMPT_LEN, tape.pages))
@@ -198,9 +223,37 @@ def test_one_key_far_above_the_others_takes_all(device: "Device") -> None:
     assert found.reshape(SMALL.num_kv_heads, group, -1).tolist() == value.repeat(group, axis=1).tolist()
 
 
-def test_a_number_that_is_not_finite_shows_in_every_later_token(device: "Device") -> None:
+@pytest.mark.parametrize("kv_format", FORMATS)
+def test_a_number_that_is_not_finite_shows_in_every_later_token(device: "Device", kv_format: str) -> None:
     qkv = random_rows(100, SMALL.qkv_width)
     qkv[70, -1] = np.nan
-    tape = AttentionTape(device, qkv)
+    tape = AttentionTape(device, qkv, kv_format=kv_format)
     (found,) = tape.forward(Chunk(0, 100, tape.pages))
     assert np.isnan(found).any(axis=1).tolist() == [row >= 70 for row in range(100)]
+
+
+def test_keys_and_values_of_zeros_stay_zeros_in_int8(device: "Device") -> None:
+    qkv = np.zeros((20, SMALL.qkv_width), np.float32)
+    tape = AttentionTape(device, qkv, kv_format="i8")
+    (found,) = tape.forward(Chunk(0, 20, tape.pages))
+    assert not found.any()
+
+
+@pytest.mark.parametrize(("kv_format", "bound"), [("bf16", 3e-3), ("i8", 1e-2)])
+def test_narrow_formats_cost_little_accuracy(device: "Device", kv_format: str, bound: float) -> None:
+    heads = Heads(9, 3, 64)
+    qkv = random_rows(PROMPT_LEN, heads.qkv_width)
+    tape = AttentionTape(device, qkv, heads, kv_format=kv_format)
+    (found,) = tape.forward(Chunk(0, PROMPT_LEN, tape.pages))
+    assert relative_error(found, numpy_attention(qkv, heads)) < bound
+
+
+def test_a_store_of_another_format_is_refused(device: "Device") -> None:
+    with pytest.raises(ValueError, match='format: "q8"; a K/V store keeps f32, bf16 or i8'):
+        device.kv_store(1, 1, 16, 1, 64, "q8")
+
+
+@pytest.mark.parametrize("head_dim", [7, 2048])
+def test_a_head_that_tiles_cannot_hold_is_refused(device: "Device", head_dim: int) -> None:
+    with pytest.raises(ValueError, match=f"head_dim: {head_dim}, must be even and at most 1024"):
+        device.kv_store(1, 1, 16, 1, head_dim, "bf16")

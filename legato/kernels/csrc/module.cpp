@@ -250,7 +250,8 @@ std::unique_ptr<KVStore> kv_store(Device&, int64_t num_layers, int64_t num_pages
             "format: \"" + format_name + "\"; a K/V store keeps f32, bf16 or i8");
     require(num_layers >= 1 && num_pages >= 1 && page_size >= 1 && num_kv_heads >= 1 && head_dim >= 1,
             "every size of a K/V store must be at least 1");
-    require(head_dim <= kMaxHeadDim, "head_dim: " + std::to_string(head_dim) + ", must be at most 1024");
+    require(head_dim % 2 == 0 && head_dim <= kMaxHeadDim,
+            "head_dim: " + std::to_string(head_dim) + ", must be even and at most " + std::to_string(kMaxHeadDim));
     return std::make_unique<KVStore>(KVShape{num_layers, num_pages, page_size, num_kv_heads, head_dim, format});
 }
 

@@ -15,8 +15,6 @@
 //               load_f16(p)                         IEEE half bits
 //               load_i8(p) store_i8(p, v)           int8 to and from I32; what is stored must fit
 //               partial_load(p, n) and the like     the first n < kLanes lanes, the others 0 (or untouched)
-//               load_transposed(rows, offset, out)  of kLanes rows of bytes, words of 4 bytes: out[i] gets, from each row,
-//                                                   the word i after the byte offset
 //               prefetch(p)
 //   F32         set1 zero add sub mul div min max neg abs sqrt (min and max keep a NaN in b; one in a may be lost)
 //               fma(a, b, c)                        a * b + c; rounded once, but twice by the scalar set

@@ -86,26 +86,6 @@ static inline void store_bf16(uint16_t* p, F32 v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), packed);
 }
 
-static inline __m256i load_two(const void* low, const void* high) {
-    __m128i first = _mm_loadu_si128(static_cast<const __m128i*>(low));
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(first), *static_cast<const __m128i_u*>(high), 1);
-}
-
-static inline void load_transposed(const std::byte* const* rows, int64_t offset, I32* out) {
-    for (int half = 0; half < 2; ++half, offset += 16) {
-        F32 a = as_f32(load_two(rows[0] + offset, rows[4] + offset));
-        F32 b = as_f32(load_two(rows[1] + offset, rows[5] + offset));
-        F32 c = as_f32(load_two(rows[2] + offset, rows[6] + offset));
-        F32 d = as_f32(load_two(rows[3] + offset, rows[7] + offset));
-        F32 ab_low = _mm256_unpacklo_ps(a, b), ab_high = _mm256_unpackhi_ps(a, b);
-        F32 cd_low = _mm256_unpacklo_ps(c, d), cd_high = _mm256_unpackhi_ps(c, d);
-        out[4 * half] = as_i32(_mm256_shuffle_ps(ab_low, cd_low, _MM_SHUFFLE(1, 0, 1, 0)));
-        out[4 * half + 1] = as_i32(_mm256_shuffle_ps(ab_low, cd_low, _MM_SHUFFLE(3, 2, 3, 2)));
-        out[4 * half + 2] = as_i32(_mm256_shuffle_ps(ab_high, cd_high, _MM_SHUFFLE(1, 0, 1, 0)));
-        out[4 * half + 3] = as_i32(_mm256_shuffle_ps(ab_high, cd_high, _MM_SHUFFLE(3, 2, 3, 2)));
-    }
-}
-
 struct F64 {
     __m256d low, high;
 };

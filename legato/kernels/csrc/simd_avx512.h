@@ -87,34 +87,6 @@ static inline void store_bf16(uint16_t* p, F32 v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(words));
 }
 
-// The words of four rows, so that each quarter of out[i] holds word i of that quarter.
-static inline void transpose_quarters(I32 a, I32 b, I32 c, I32 d, I32* out) {
-    I32 ab_low = _mm512_unpacklo_epi32(a, b), ab_high = _mm512_unpackhi_epi32(a, b);
-    I32 cd_low = _mm512_unpacklo_epi32(c, d), cd_high = _mm512_unpackhi_epi32(c, d);
-    out[0] = _mm512_unpacklo_epi64(ab_low, cd_low);
-    out[1] = _mm512_unpackhi_epi64(ab_low, cd_low);
-    out[2] = _mm512_unpacklo_epi64(ab_high, cd_high);
-    out[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
-}
-
-static inline void load_transposed(const std::byte* const* rows, int64_t offset, I32* out) {
-    I32 fours[4][4];
-    for (int i = 0; i < 4; i++) {
-        const auto row = [&](int j) { return _mm512_loadu_si512(rows[4 * i + j] + offset); };
-        transpose_quarters(row(0), row(1), row(2), row(3), fours[i]);
-    }
-    for (int i = 0; i < 4; i++) {
-        I32 even_low = _mm512_shuffle_i32x4(fours[0][i], fours[1][i], 0x88);   // quarters 0 and 2
-        I32 even_high = _mm512_shuffle_i32x4(fours[2][i], fours[3][i], 0x88);
-        I32 odd_low = _mm512_shuffle_i32x4(fours[0][i], fours[1][i], 0xdd);    // quarters 1 and 3
-        I32 odd_high = _mm512_shuffle_i32x4(fours[2][i], fours[3][i], 0xdd);
-        out[i] = _mm512_shuffle_i32x4(even_low, even_high, 0x88);
-        out[4 + i] = _mm512_shuffle_i32x4(odd_low, odd_high, 0x88);
-        out[8 + i] = _mm512_shuffle_i32x4(even_low, even_high, 0xdd);
-        out[12 + i] = _mm512_shuffle_i32x4(odd_low, odd_high, 0xdd);
-    }
-}
-
 struct F64 {
     __m512d low, high;
 };

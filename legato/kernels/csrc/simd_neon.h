@@ -81,19 +81,6 @@ static inline void store_bf16(uint16_t* p, F32 v) {
     vst1_u16(p, vbsl_u16(vmovn_u32(vceqq_f32(v, v)), rounded, quiet));
 }
 
-static inline void load_transposed(const std::byte* const* rows, int64_t offset, I32* out) {
-    I32 in[4];
-    for (int i = 0; i < 4; i++) std::memcpy(&in[i], rows[i] + offset, sizeof in[i]);
-    const auto pairs = [](I32 a, I32 b, bool high) {  // words 0, 1 (or 2, 3) of a and b in turn, as two 64-bit lanes
-        return vreinterpretq_s64_s32(high ? vzip2q_s32(a, b) : vzip1q_s32(a, b));
-    };
-    for (int half = 0; half < 2; half++) {
-        int64x2_t first = pairs(in[0], in[1], half), second = pairs(in[2], in[3], half);
-        out[2 * half] = vreinterpretq_s32_s64(vzip1q_s64(first, second));
-        out[2 * half + 1] = vreinterpretq_s32_s64(vzip2q_s64(first, second));
-    }
-}
-
 struct F64 {
     float64x2_t low, high;
 };

@@ -86,10 +86,6 @@ static inline F32 load_f16(const uint16_t* p) {
     return sign ? -value : value;
 }
 
-static inline void load_transposed(const std::byte* const* rows, int64_t offset, I32* out) {
-    std::memcpy(out, rows[0] + offset, sizeof *out);
-}
-
 using F64 = double;
 static inline F64 add_wide(F64 sum, F32 v) { return sum + v; }
 static inline double reduce_add(F64 sum) { return sum; }
