@@ -1,12 +1,11 @@
 """What every backend offers, and what a compiled program takes and gives."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Protocol
 
 import numpy as np
 
-from legato.backends.stored_weight import StoredWeight
+from legato.backends.stored_weight import AnyWeights
 from legato.core.errors import ModelError
 from legato.program.ops import Attention, Program
 
@@ -87,10 +86,12 @@ class Backend(Protocol):
 
     name: str
 
-    def compile(
-        self, program: Program, weights: Mapping[str, StoredWeight | np.ndarray], kv: KVLayout
-    ) -> CompiledProgram:
+    def compile(self, program: Program, weights: AnyWeights, kv: KVLayout) -> CompiledProgram:
         """Check, pack the weights, take the memory; ModelError when the three do not fit together."""
+        ...
+
+    def weight_bytes(self, weights: AnyWeights) -> int:
+        """About how much memory these take once a program is compiled; nothing is read to tell it."""
         ...
 
 

@@ -52,6 +52,9 @@ class EngineConfig:
         " (smallest, and less exact: their products round activations to 8 bits)",
         choices=("auto", "bfloat16", "float32", "stored"),
     )
+    packed_cache: bool = flag(
+        True, "keep weights on disk as the kernels read them, so that the next start maps them"
+    )
     threads: int | None = flag(
         None,
         "threads that compute; by default the physical cores that the process may use",
@@ -88,8 +91,8 @@ class EngineConfig:
     enable_prefix_caching: bool = flag(True, "keep the K/V of finished prompts for those that begin alike")
     kv_cache_memory_bytes: int | None = flag(
         None,
-        "size of the K/V store, in bytes or like 512M or 2G (powers of 1024); by default 1G or a quarter of"
-        " the usable memory, whichever is less",
+        "size of the K/V store, in bytes or like 512M or 2G (powers of 1024); by default 1G or half of"
+        " what the weights leave of the usable memory, whichever is less",
         type=int,
         least=1,
         is_bytes=True,

@@ -108,6 +108,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "legato"
 
 
+def packed_folder() -> Path:
+    """Where weights are kept as the kernels read them; it may be deleted, for they are packed again."""
+    return cache_folder() / "packed"
+
+
 def _resolve(model: str, revision: str | None, report: Report, *, may_download: bool) -> ModelFiles:
     entry = next((entry for entry in CATALOG if entry.name == model), None)
     path = Path(model).expanduser()

@@ -1,0 +1,68 @@
+"""All that a program reads, as the kernels read it: packed from a model's weights, or mapped from a file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from legato.backends.packed_file import VECTOR, PackedArray
+from legato.program.ops import Embedding, Linear, Program, RmsNorm, Weight
+
+if TYPE_CHECKING:
+    from legato.kernels._native import Device, PackedWeight, WeightFormat
+
+Matrix = tuple[Weight, ...]  # the weights of one product, stacked
+
+FORM = 1  # raise it when other bytes are packed of the same files: rows in another order, rounded otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeights:
+    """Matrices in panels, and vectors in float32."""
+
+    matrices: Mapping[Matrix, "PackedWeight"]
+    vectors: Mapping[Weight, np.ndarray]
+
+    def arrays(self) -> dict[str, PackedArray]:
+        """What is kept in a file."""
+        arrays = {
+            _name(key): PackedArray(matrix.format, (matrix.outputs, matrix.inputs), matrix.data)
+            for key, matrix in self.matrices.items()
+        }
+        return arrays | {
+            weight.name: PackedArray(VECTOR, vector.shape, vector.view(np.uint8))
+            for weight, vector in self.vectors.items()
+        }
+
+
+def matrices_of(program: Program) -> list[Matrix]:
+    """Every matrix that is read, each once."""
+    read = ((op.weight,) if isinstance(op, Embedding) else op.weights for op in _readers(program))
+    return list(dict.fromkeys(read))
+
+
+def vectors_of(program: Program) -> list[Weight]:
+    return list(dict.fromkeys(op.weight for op in program.ops if isinstance(op, RmsNorm)))
+
+
+def mapped_weights(device: "Device", program: Program, arrays: Mapping[str, PackedArray]) -> PackedWeights:
+    """The program's weights from `PackedWeights.arrays` of the same device and model; nothing is copied."""
+
+    def matrix(key: Matrix) -> "PackedWeight":
+        array = arrays[_name(key)]
+        outputs, inputs = array.shape
+        return device.packed(cast("WeightFormat", array.format), outputs, inputs, array.data)
+
+    return PackedWeights(
+        {key: matrix(key) for key in matrices_of(program)},
+        {weight: arrays[weight.name].data.view(np.float32) for weight in vectors_of(program)},
+    )
+
+
+def _readers(program: Program) -> list[Embedding | Linear]:
+    return [op for op in program.ops if isinstance(op, Embedding | Linear)]
+
+
+def _name(key: Matrix) -> str:
+    return "+".join(weight.name for weight in key)
