@@ -109,7 +109,12 @@ def cache_folder() -> Path:
 
 
 def packed_folder() -> Path:
-    """Where weights are kept as the kernels read them; it may be deleted, for they are packed again."""
+    """Where weights are kept as the kernels read them: $LEGATO_PACKED_FOLDER, else beside the models.
+
+    It may be deleted: they are packed again.
+    """
+    if folder := os.environ.get("LEGATO_PACKED_FOLDER"):
+        return Path(folder).expanduser()
     return cache_folder() / "packed"
 
 
