@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from legato.bench.server_process import BenchError, ServerProcess
+from legato.bench.endpoint import BenchError
+from legato.bench.server_process import ServerProcess
 from legato.core.config import STATIC_ROUND
 
 Report = Callable[[float, str], None]  # share of the work done, the part at hand

@@ -1,36 +1,35 @@
 """A `legato serve` of our own to measure, and the few calls that it takes."""
 
-import http.client
-import json
 import os
 import re
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from legato.core.errors import LegatoError
+from legato.bench.endpoint import BenchError
+from legato.bench.http_call import call
+from legato.bench.process_memory import peak_rss_bytes
 
 END_TIMEOUT_S = 5.0
 LOG_TAIL_LINES = 10
 _READY = re.compile(r"ready on http://([\d.]+):(\d+)")
 
 
-class BenchError(LegatoError):
-    """A measurement could not be made, or what it found is wrong."""
-
-
 class ServerProcess:
     """Serves on a free port of this machine while the `with` block runs.
 
-    name   for error texts
-    flags  of `legato serve`; LEGATO_* variables hold for what they leave out
+    name     for error texts
+    flags    of `legato serve`; LEGATO_* variables hold for what they leave out
+    start_s  seconds from the start of its process until it was ready
     """
 
     def __init__(self, name: str, flags: Sequence[str]) -> None:
         self.name = name
+        self.start_s = 0.0
         self._command = [
             sys.executable,
             "-m",
@@ -49,6 +48,7 @@ class ServerProcess:
     def __enter__(self) -> "ServerProcess":
         """Raises BenchError with the end of the server's log when it does not start."""
         environ = {name: value for name, value in os.environ.items() if name != "LEGATO_API_KEY"}
+        self._started_s = time.perf_counter()
         self._process = subprocess.Popen(
             [*self._command, "--log-level", "info"],
             stdin=subprocess.DEVNULL,
@@ -79,28 +79,23 @@ class ServerProcess:
         self._reader.join()
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        return self._call("POST", path, json.dumps(body).encode())
+        return call(self.name, self._ready_address, "POST", path, body)
 
     def get(self, path: str) -> Any:
-        return self._call("GET", path, None)
+        return call(self.name, self._ready_address, "GET", path)
 
-    def _call(self, method: str, path: str, body: bytes | None) -> Any:
-        """The JSON of the answer. Raises BenchError when it is no success."""
+    @property
+    def url(self) -> str:
+        return "http://{}:{}".format(*self._ready_address)
+
+    def peak_rss_bytes(self) -> int | None:
+        """The most memory that each of its processes has had, added up; None where the system hides it."""
+        return peak_rss_bytes(self._process.pid)
+
+    @property
+    def _ready_address(self) -> tuple[str, int]:
         assert self._address is not None
-        connection = http.client.HTTPConnection(*self._address)
-        try:
-            connection.request(method, path, body, {"content-type": "application/json"})
-            response = connection.getresponse()
-            data = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            raise BenchError(f"the {self.name} server broke off {method} {path}: {error!r}") from error
-        finally:
-            connection.close()
-        if response.status != http.HTTPStatus.OK:
-            raise BenchError(
-                f"the {self.name} server answered {method} {path} with {response.status}: {data!r}"
-            )
-        return json.loads(data)
+        return self._address
 
     def _read_log(self) -> None:
         """Read to the end, so that the server never waits for us."""
@@ -110,5 +105,6 @@ class ServerProcess:
                 self._tail.append(line.rstrip())
                 if found := _READY.search(line):
                     self._address = found[1], int(found[2])
+                    self.start_s = time.perf_counter() - self._started_s
                     self._is_settled.set()
         self._is_settled.set()

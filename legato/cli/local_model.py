@@ -46,6 +46,13 @@ def open_local(arguments: argparse.Namespace) -> "Iterator[OpenedModel]":
     """A model that is ready; its engine ends with the block. Raises ModelError or ConfigError."""
     config, server = resolve(EngineConfig, arguments).value, resolve(ServerConfig, arguments)
     set_up_logging("warning" if server.sources["log_level"] == "default" else server.value.log_level)
+    with open_engine(config) as opened:
+        yield opened
+
+
+@contextmanager
+def open_engine(config: EngineConfig) -> "Iterator[OpenedModel]":
+    """The model of a config, ready; its engine ends with the block. Raises ModelError or ConfigError."""
     from legato.frontend.open_llm import open_llm  # a third of a second, which --help need not wait for
     from legato.modelfiles.catalog import resolve as resolve_model
 

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ COMMANDS = (
     Command("generate", "legato.cli.generate", "continue a prompt", aliases=("complete",)),
     Command("chat", "legato.cli.chat", "talk with a model"),
     Command("models", "legato.cli.models", "list models, bring them here, say where they are"),
-    Command("bench", "legato.cli.bench", "measure"),
+    Command("bench", "legato.cli.bench.command", "measure"),
     Command(
         "doctor", "legato.cli.doctor.command", "say what is here, and what is wrong", aliases=("collect-env",)
     ),
@@ -62,6 +63,7 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of all commands; only the module of the one that `argv` names is imported."""
     parser = Parser(prog="legato", description="Large language models on the machine you have.")
     parser.add_argument("--version", action="version", version=f"legato {__version__}")
+    parser.set_defaults(command_line=shlex.join(["legato", *argv]))  # for what is written down
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         names = (command.name, *command.aliases)

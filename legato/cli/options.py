@@ -1,7 +1,7 @@
 """Flags from the tables in `core/config.py`, and the settings that a command line gives."""
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any, TypeVar
@@ -38,14 +38,29 @@ def add_print_config(parser: argparse.ArgumentParser) -> None:
 
 def resolve(kind: type[Settings], arguments: argparse.Namespace) -> Resolved[Settings]:
     """Arguments win over LEGATO_* variables, those over defaults. Raises ConfigError."""
+    return resolve_settings(kind, given_settings(kind, arguments), spelling=_written)
+
+
+def given_settings(kind: type[Any], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Field name -> value of the settings that the command line gives. Raises ConfigError for two models."""
     given = vars(arguments)
-    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]  # a settings class
-    settings = {name: value for name, value in given.items() if name in names}
+    settings = {each.name: given[each.name] for each in fields(kind) if each.name in given}
     if kind is EngineConfig and "positional_model" in given:
         model = given["positional_model"]
         if settings.setdefault("model", model) != model:
             raise ConfigError(f"two models are named: {model} and --model {settings['model']}")
-    return resolve_settings(kind, settings, spelling=_written)
+    return settings
+
+
+def as_flags(settings: Mapping[str, Any]) -> list[str]:
+    """The words of a command line that gives these settings."""
+    words = []
+    for name, value in settings.items():
+        if isinstance(value, bool):
+            words.append(flag_of(name if value else f"no_{name}"))
+        else:
+            words += [flag_of(name), ",".join(value) if isinstance(value, list | tuple) else str(value)]
+    return words
 
 
 def config_table(*parts: Resolved[Any]) -> str:

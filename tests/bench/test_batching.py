@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from legato.bench.batching import Comparison, Measurement, Workload, check_same, measure, predict_static_s
-from legato.bench.server_process import BenchError
+from legato.bench.endpoint import BenchError
 
 
 class FakeServer:

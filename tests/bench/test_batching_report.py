@@ -1,7 +1,7 @@
 """The table of `legato bench batching`."""
 
 from legato.bench.batching import Comparison, Measurement
-from legato.bench.batching_report import batching_page, batching_table
+from legato.bench.batching_report import batching_section, batching_table
 
 
 def comparison(num: int, static_s: float, continuous_s: float, rounds: int) -> Comparison:
@@ -34,17 +34,11 @@ def test_table_has_seconds_rates_ratio_rounds_and_prediction() -> None:
     ]
 
 
-def test_table_is_aligned_markdown() -> None:
-    lines = batching_table(COMPARISONS).splitlines()
-    assert len({len(line) for line in lines}) == 1
-    assert all(set(cell) == {"-", ":"} for cell in cells(lines[1])[0])
-
-
 def test_nothing_is_predicted_without_a_measured_round() -> None:
     assert cells(batching_table(COMPARISONS[2:]))[2][-1] == "-"
 
 
-def test_page_tells_how_to_make_it_again() -> None:
-    page = batching_page(COMPARISONS, model="m", command="legato bench batching --model m")
-    assert batching_table(COMPARISONS) in page
-    assert "\n    legato bench batching --model m\n" in page
+def test_section_tells_how_to_make_it_again() -> None:
+    section = batching_section(COMPARISONS, model="m", command="legato bench batching --model m")
+    assert batching_table(COMPARISONS) in section
+    assert "\n    legato bench batching --model m\n" in section

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from legato.bench.server_process import BenchError, ServerProcess
+from legato.bench.endpoint import BenchError
+from legato.bench.server_process import ServerProcess
 
 
 def test_server_answers_while_the_block_runs(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

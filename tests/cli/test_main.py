@@ -45,6 +45,7 @@ def test_module_is_the_command() -> None:
         (["models"], "models"),
         (["models", "pull"], "models pull"),
         (["bench", "batching"], "bench batching"),
+        (["bench", "serve"], "bench serve"),
         (["doctor"], "doctor"),
         (["collect-env"], "doctor"),
     ],

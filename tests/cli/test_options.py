@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from legato.cli.options import add_model, add_settings, config_table, resolve
+from legato.cli.options import add_model, add_settings, as_flags, config_table, given_settings, resolve
 from legato.cli.parser import Parser
 from legato.core.config import EngineConfig, ServerConfig
 from legato.core.errors import ConfigError
@@ -88,3 +88,11 @@ def test_table_shows_values_and_sources_but_no_secret(monkeypatch: pytest.Monkey
     assert rows["--overlap"] == ["no", "argument"]
     assert rows["--max-model-len"] == ["-", "default"]
     assert "hidden" not in table
+
+
+def test_settings_that_are_given_are_flags_again() -> None:
+    line = ["m.gguf", "--dtype", "float32", "--no-overlap", "--num-pages", "8", "--served-model-name", "a,b"]
+    settings = given_settings(EngineConfig, parse(*line))
+    flags = as_flags(settings)
+    assert sorted(flags) == sorted(["--model", *line])
+    assert given_settings(EngineConfig, parse(*flags)) == settings

@@ -1,7 +1,6 @@
 """`legato bench batching`: one request with many prompts, static and continuous, in a table."""
 
 import argparse
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repeats", type=int, default=1, help="the median counts (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the prompts (default: %(default)s)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the table here too, as Markdown")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="put a section with the table into it")
     parser.set_defaults(run=run)
 
 
@@ -43,7 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
         if least < 1:
             raise ConfigError(f"{flag} {least}: must be at least 1")
     from legato.bench.batching import Workload, compare_batching
-    from legato.bench.batching_report import batching_page, batching_table
+    from legato.bench.batching_report import TITLE, batching_section, batching_table
+    from legato.bench.page import write_section
 
     workload = Workload(
         prompts=_prompts(arguments.model, max(arguments.num_prompts), arguments.seed),
@@ -55,8 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
         comparisons = compare_batching(arguments.model, workload, progress.show)
     print(batching_table(comparisons))
     if arguments.output is not None:
-        page = batching_page(comparisons, model=arguments.model, command=_command(arguments))
-        arguments.output.write_text(page, encoding="utf-8")
+        section = batching_section(comparisons, model=arguments.model, command=arguments.command_line)
+        write_section(arguments.output, TITLE, section)
     return 0
 
 
@@ -77,10 +77,3 @@ def _rendered(template: "ChatTemplate", question: str) -> str:
         return template.render([SYSTEM, user])
     except RequestError:
         return template.render([user])  # some templates know no system message
-
-
-def _command(arguments: argparse.Namespace) -> str:
-    nums = map(str, arguments.num_prompts)
-    words = ["legato", "bench", "batching", "--model", arguments.model, "--num-prompts", *nums]
-    words += ["--max-tokens", str(arguments.max_tokens), "--repeats", str(arguments.repeats)]
-    return shlex.join([*words, "--seed", str(arguments.seed)])

@@ -1,0 +1,1 @@
+"""`legato bench`: what is measured, each a command of its own."""

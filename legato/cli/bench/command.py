@@ -1,0 +1,16 @@
+"""`legato bench`: the benchmarks, each a command of its own."""
+
+import argparse
+
+from legato.cli.bench import batching, serve
+
+BENCHMARKS = (
+    ("batching", "static rounds against continuous batching", batching),
+    ("serve", "a server under load: this one, one that runs, or two in turn", serve),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    benchmarks = parser.add_subparsers(metavar="BENCHMARK", required=True)
+    for name, text, module in BENCHMARKS:
+        module.add_arguments(benchmarks.add_parser(name, help=text, description=text))
