@@ -119,8 +119,9 @@ class Texts(Sequence[str]):
 
 
 def read_gguf_header(path: Path) -> GgufHeader:
-    """Read the header of a GGUF file, version 2 or 3, little-endian. The last one is kept for as long as its file stays as it is.
+    """Read the header of a GGUF file, version 2 or 3, little-endian.
 
+    The last one is kept, for as long as its file stays as it is.
     Raises ModelError, naming the file, when it is missing, cut off or not consistent in itself.
     """
     try:
