@@ -1,5 +1,6 @@
 """The cpu backend: a program becomes a tape of our C++ kernels, and a step is one native call."""
 
+import logging
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
@@ -10,6 +11,7 @@ import numpy as np
 
 from legato.backends.backend import ForwardInputs, KVLayout, check_kv_layout
 from legato.backends.packed_cache import PackedCache
+from legato.backends.packed_file import UnusableError
 from legato.backends.packed_weights import (
     FORM,
     Matrix,
@@ -51,6 +53,8 @@ from legato.program.ops import (
 
 if TYPE_CHECKING:
     from legato.kernels._native import Device, KVStore, PackedWeight, Tape
+
+logger = logging.getLogger(__name__)
 
 GROUPED = ("q4", "q8")
 NOT_OF_WEIGHTS = ("kv_is_bf16", "max_tokens", "max_samples")  # options that change no packed byte
@@ -116,7 +120,11 @@ class CpuBackend:
 
     def _mapped(self, program: Program) -> PackedWeights | None:
         arrays = self._cache.load(self._packing) if self._cache else None
-        return mapped_weights(self.device, program, arrays) if arrays else None
+        try:
+            return mapped_weights(self.device, program, arrays) if arrays else None
+        except UnusableError as error:
+            logger.info("they are packed again: %s", error)
+            return None
 
     def _packed(self, program: Program, weights: AnyWeights) -> PackedWeights:
         """Pack every matrix that is read, those of one product stacked; a few are in memory unpacked."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from legato.backends.packed_file import VECTOR, PackedArray
+from legato.backends.packed_file import VECTOR, PackedArray, UnusableError
 from legato.program.ops import Embedding, Linear, Program, RmsNorm, Weight
 
 if TYPE_CHECKING:
@@ -47,16 +47,25 @@ def vectors_of(program: Program) -> list[Weight]:
 
 
 def mapped_weights(device: "Device", program: Program, arrays: Mapping[str, PackedArray]) -> PackedWeights:
-    """The program's weights from `PackedWeights.arrays` of the same device and model; nothing is copied."""
+    """The program's weights from `PackedWeights.arrays` of the same device and model; nothing is copied.
+
+    Raises UnusableError when they were packed for another program.
+    """
+
+    def found(name: str, shape: tuple[int, ...]) -> PackedArray:
+        array = arrays.get(name)
+        if array is None or array.shape != shape:
+            raise UnusableError(f"it holds no {name} of shape {list(shape)}")
+        return array
 
     def matrix(key: Matrix) -> "PackedWeight":
-        array = arrays[_name(key)]
-        outputs, inputs = array.shape
+        outputs, inputs = sum(weight.shape[0] for weight in key), key[0].shape[1]
+        array = found(_name(key), (outputs, inputs))
         return device.packed(cast("WeightFormat", array.format), outputs, inputs, array.data)
 
     return PackedWeights(
         {key: matrix(key) for key in matrices_of(program)},
-        {weight: arrays[weight.name].data.view(np.float32) for weight in vectors_of(program)},
+        {each: found(each.name, each.shape).data.view(np.float32) for each in vectors_of(program)},
     )
 
 

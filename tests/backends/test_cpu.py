@@ -140,6 +140,15 @@ def test_mapped_weights_give_the_bits_of_packed_ones_and_no_weight_is_read(
     assert mapped.tobytes() == packed.tobytes()
 
 
+def test_weights_that_were_packed_for_another_program_are_packed_again(tmp_path: Path) -> None:
+    for vocab_size in (512, 256):  # of the same files, says the cache
+        config, values = random_model(seed=2, num_layers=1, vocab_size=vocab_size)
+        backend = kept_backend(tmp_path, "scalar", "bf16", is_quantized=False)
+        backend.compile(build_program(config), values, KV)
+        assert backend.keeping is not None
+        backend.keeping.result(timeout=30)
+
+
 def test_option_that_changes_no_weight_shares_what_is_kept(tmp_path: Path) -> None:
     backend = kept_backend(tmp_path, "scalar", "bf16", is_quantized=False)
     other = CpuBackend(backend.device, replace(backend.options, max_tokens=7, kv_is_bf16=False))
