@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from legato.backends.packed_file import VECTOR, PackedArray, UnusableError
-from legato.program.ops import Embedding, Linear, Program, RmsNorm, Weight
+from legato.program.ops import Embedding, Linear, Program, Weight, weights_of
 
 if TYPE_CHECKING:
     from legato.kernels._native import Device, PackedWeight, WeightFormat
@@ -43,7 +43,10 @@ def matrices_of(program: Program) -> list[Matrix]:
 
 
 def vectors_of(program: Program) -> list[Weight]:
-    return list(dict.fromkeys(op.weight for op in program.ops if isinstance(op, RmsNorm)))
+    """Every other weight that is read: those of norms, and biases."""
+    matrices = {weight for key in matrices_of(program) for weight in key}
+    read = (weight for op in program.ops for weight in weights_of(op) if weight not in matrices)
+    return list(dict.fromkeys(read))
 
 
 def mapped_weights(device: "Device", program: Program, arrays: Mapping[str, PackedArray]) -> PackedWeights:
