@@ -2,6 +2,7 @@
 
 import logging
 from collections import defaultdict
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import partial
@@ -138,7 +139,7 @@ class CpuBackend:
         """Pack every matrix that is read, those of one product stacked; a few are in memory unpacked."""
 
         def pack(key: Matrix) -> "PackedWeight":
-            matrix = self._stacked([self._kept(as_stored(weights[weight.name])) for weight in key])
+            matrix = stack(self.kept([as_stored(weights[weight.name]) for weight in key]))
             return self.device.pack(matrix.format, matrix.values, matrix.scales, matrix.minimums)
 
         matrices = matrices_of(program)
@@ -152,14 +153,14 @@ class CpuBackend:
             self.keeping = in_own_thread("packed-weights-writer", store)
         return packed
 
-    def _stacked(self, matrices: list[StoredWeight]) -> StoredWeight:
-        """One matrix; parts that are stored in different formats become floats."""
-        if len({matrix.format for matrix in matrices}) > 1:
-            matrices = [self._kept(as_stored(matrix.float32())) for matrix in matrices]
-        return stack(matrices)
+    def kept(self, weights: Sequence[StoredWeight]) -> list[StoredWeight]:
+        """The matrices of one product as it reads them; those of different formats become floats."""
+        kept = [self._kept(weight) for weight in weights]
+        if len({weight.format for weight in kept}) > 1:
+            kept = [self._kept(as_stored(weight.float32())) for weight in kept]
+        return kept
 
     def _kept(self, weight: StoredWeight) -> StoredWeight:
-        """The weight in the format in which products read it."""
         if weight.format == self.options.float_weights:
             return weight
         if weight.format in GROUPED and self.options.is_quantized:

@@ -26,18 +26,21 @@ logger = logging.getLogger(__name__)
 class PackedCache:
     """The files of one folder; each is of one model at one place, packed in one way.
 
-    model   file or folder that the weights are read from; what is kept of it is replaced when it changes
-    source  names the content of its files
+    model         file or folder of the weights; what is kept of it is replaced when it changes
+    source        names the content of its files
+    quantization  what became of them when they were loaded
     """
 
-    def __init__(self, folder: Path, model: Path, source: Identity) -> None:
+    def __init__(self, folder: Path, model: Path, source: Identity, *, quantization: str = "none") -> None:
         self._folder = folder
         self._model = model.resolve()
         self._source = source
+        self._quantization = quantization
 
     def path(self, packing: Mapping[str, str]) -> Path:
         """Where the weights are, packed so; `packing` holds the build too, which shares the place."""
-        place = [str(self._model), *(f"{key}={value}" for key, value in packing.items() if key != "build")]
+        ways = (f"{key}={value}" for key, value in packing.items() if key != "build")
+        place = [str(self._model), self._quantization, *ways]
         digest = hashlib.blake2b("\n".join(place).encode(), digest_size=6).hexdigest()
         return self._folder / f"{self._model.stem}-{digest}{SUFFIX}"
 
@@ -78,7 +81,7 @@ class PackedCache:
             logger.info("packed weights are kept in %s: the next start maps them", path)
 
     def _identity(self, packing: Mapping[str, str]) -> Identity:
-        return {"model": self._source, "packing": packing}
+        return {"model": self._source, "quantization": self._quantization, "packing": packing}
 
 
 @contextmanager

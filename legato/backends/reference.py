@@ -11,7 +11,7 @@ sets OPENBLAS_NUM_THREADS=1 before numpy is imported.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from legato.backends.backend import ForwardInputs, KVLayout, check_kv_layout
 from legato.backends.rotation import rotation_table
-from legato.backends.stored_weight import AnyWeights, as_stored, headers_of, num_values
+from legato.backends.stored_weight import AnyWeights, StoredWeight, as_stored, headers_of, num_values
 from legato.program.check import check_program, check_weights
 from legato.program.ops import (
     Activate,
@@ -74,6 +74,9 @@ class ReferenceBackend:
 
     def weight_bytes(self, weights: AnyWeights) -> int:
         return 4 * num_values(weights)
+
+    def kept(self, weights: Sequence[StoredWeight]) -> list[StoredWeight]:
+        return [as_stored(weight.float32()) for weight in weights]
 
 
 class ReferenceProgram:
@@ -204,7 +207,7 @@ def linear(x: np.ndarray, matrices: list[np.ndarray]) -> np.ndarray:
 
 def rms_norm(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
     """Scale the heads of x [rows, heads * width] to a root mean square of 1, then by `weight` [width]."""
-    heads = x.reshape(len(x), -1, len(weight))
+    heads = x.reshape(len(x), x.shape[-1] // len(weight), len(weight))
     mean_square = (heads * heads).sum(axis=-1, keepdims=True) / np.float32(len(weight))
     normed: np.ndarray = weight * (heads / np.sqrt(mean_square + np.float32(eps)))
     return normed.reshape(x.shape)

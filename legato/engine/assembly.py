@@ -26,6 +26,7 @@ from legato.models.registry import build_program
 from legato.scheduler.policy import make_policy
 from legato.scheduler.scheduler import Scheduler
 from legato.weights.loader import load_weights
+from legato.weights.quantization import quantize_weights
 
 Report = Callable[[str, str, float], None]  # stage, detail, seconds
 GIB = 2**30
@@ -60,8 +61,11 @@ def load_engine(config: EngineConfig, report: Report) -> Engine:
     path = Path(config.model)
     model = read_model_config(path)
     stages.done("config", f"{model.architecture}, {model.num_layers} layers, context {model.max_position}")
-    weights = load_weights(path, model)
-    packed_cache = PackedCache(packed_folder(), path, weights_identity(path)) if config.packed_cache else None
+    weights = quantize_weights(load_weights(path, model), config.quantization)
+    packed_cache = None
+    if config.packed_cache:
+        identity = weights_identity(path)
+        packed_cache = PackedCache(packed_folder(), path, identity, quantization=config.quantization)
     return assemble(config, model, weights, stages, packed_cache)
 
 
@@ -120,7 +124,8 @@ def resolve_scheduling(config: EngineConfig, max_model_len: int) -> SchedulerCon
     return SchedulerConfig(
         max_num_seqs=config.max_num_seqs or (STATIC_ROUND if config.batching == "static" else 64),
         max_step_tokens=config.max_num_batched_tokens,
-        long_prefill_tokens=config.long_prefill_token_threshold or max(1, config.max_num_batched_tokens // 2),
+        mixed_prefill_tokens=config.mixed_prefill_tokens,
+        long_prefill_tokens=config.long_prefill_token_threshold,
         max_model_len=max_model_len,
         max_queued=config.max_num_queued_reqs,
     )

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Protocol
 
 from legato.core.config import SchedulerConfig
-from legato.core.plan import StepOutput, StepPlan
+from legato.core.plan import StepOutput, StepPlan, TokenLogprobs
 from legato.core.request import Request, RequestState
 from legato.core.sampling_params import FinishReason
 from legato.kvcache.manager import KVCacheManager
@@ -34,6 +34,7 @@ class NewToken:
     request: Request
     index: int  # among the request's output tokens
     token_id: int
+    logprobs: TokenLogprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,8 @@ class Scheduler:
                 continue  # it ended while this step was in flight
             request = self._requests[request_id]
             request.append_host(token_id)
-            events.append(NewToken(request, request.output_len - 1, token_id))
+            logprobs = output.logprobs.get(request_id)
+            events.append(NewToken(request, request.output_len - 1, token_id, logprobs))
             if token_id in request.ending_ids and request.output_len >= request.params.min_tokens:
                 self._end(request, FinishReason.STOP)
             elif len(request.token_ids) == request.max_device_len:
@@ -152,6 +154,9 @@ class Scheduler:
                 draft.add(request, tuple(self.kv.pages(request.request_id)))
 
     def _add_prefills(self, draft: StepDraft) -> None:
+        if draft.chunks:  # every stream waits for this step
+            draft.tokens_left = min(draft.tokens_left, self.config.mixed_prefill_tokens)
+        draft.fair_share = self.config.long_prefill_tokens or max(1, draft.tokens_left // 2)
         half_prefilled = self._half_prefilled()
         for request in half_prefilled:
             if request.is_admitted and draft.tokens_left and not self._add_chunk(request, draft):
@@ -175,12 +180,13 @@ class Scheduler:
         """Grant the request its next chunk; False when there is no page for it."""
         self._skip_computed(request)
         others_wait = len(self._half_prefilled()) > 1 or bool(self.waiting)
-        chunk_len = self._admission.chunk_len(request, draft.tokens_left, others_wait=others_wait)
+        limit = min(draft.tokens_left, draft.fair_share) if others_wait else draft.tokens_left
+        chunk_len = self._admission.chunk_len(request, limit)
         while chunk_len == 0 and not draft.chunks:  # nobody else moves, so nobody will give a page back
             self._preempt(self._youngest(draft), draft)
             if not request.is_admitted:
                 return False
-            chunk_len = self._admission.chunk_len(request, draft.tokens_left, others_wait=others_wait)
+            chunk_len = self._admission.chunk_len(request, limit)
         if chunk_len == 0:
             return False
         grown = self.kv.grow(request.request_id, request.device_len + chunk_len)

@@ -51,6 +51,15 @@ def test_other_weights_are_never_taken_for_these(
     assert cache(tmp_path, source=source).load(packing) is None
 
 
+def test_weights_that_were_quantised_on_load_are_kept_beside_those_that_were_not(tmp_path: Path) -> None:
+    for quantization in ("none", "int8", "int4"):
+        each = PackedCache(tmp_path / "packed", tmp_path / "m.gguf", {}, quantization=quantization)
+        assert each.load(PACKING) is None
+        each.store(PACKING, ARRAYS)
+        assert each.load(PACKING)
+    assert len(names(tmp_path)) == 3
+
+
 def test_changed_model_and_new_build_replace_what_was_kept_of_it(tmp_path: Path) -> None:
     cache(tmp_path).store(PACKING, ARRAYS)
     cache(tmp_path, source="changed content").store(PACKING, ARRAYS)

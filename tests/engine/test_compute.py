@@ -9,7 +9,9 @@ from legato.core.config import EngineConfig, SchedulerConfig
 from legato.core.errors import ConfigError
 from legato.kernels.library import NoKernels
 
-SCHEDULING = SchedulerConfig(max_num_seqs=4, max_step_tokens=64, long_prefill_tokens=32, max_model_len=128)
+SCHEDULING = SchedulerConfig(
+    max_num_seqs=4, max_step_tokens=64, mixed_prefill_tokens=32, long_prefill_tokens=None, max_model_len=128
+)
 
 
 @pytest.fixture
@@ -28,6 +30,22 @@ def test_kernels_compute_by_default(dtype: str, mode: str, value_bytes: int) -> 
     assert chosen.numeric_mode.startswith("cpu-")
     assert chosen.numeric_mode.endswith(mode)
     assert chosen.kv_value_bytes == value_bytes
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_quantisation_on_load_is_part_of_the_numeric_mode(backend: str, quantization: str) -> None:
+    chosen = compute.choose_compute(EngineConfig(backend=backend, quantization=quantization), SCHEDULING)
+    assert chosen.numeric_mode.startswith(backend)
+    assert chosen.numeric_mode.endswith(f"-{quantization}")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_quantising_and_decoding_at_once_is_refused(backend: str, dtype: str) -> None:
+    config = EngineConfig(backend=backend, quantization="int8", dtype=dtype)
+    with pytest.raises(ConfigError, match=f"--quantization int8 .*--dtype {dtype} .*leave one"):
+        compute.choose_compute(config, SCHEDULING)
 
 
 def test_reference_is_chosen_by_name() -> None:
