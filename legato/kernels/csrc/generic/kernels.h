@@ -4,6 +4,7 @@
 #include "matmul.h"
 #include "norm.h"
 #include "pack.h"
+#include "probe.h"
 #include "quant.h"
 #include "rope.h"
 #include "sample.h"
@@ -25,5 +26,7 @@ static inline Kernels make_kernels(const char* name) {
     kernels.attention = attention;
     kernels.argmax = argmax;
     kernels.sample = sample;
+    kernels.probe_read = probe_read;
+    kernels.probe_multiply = probe_multiply;
     return kernels;
 }
