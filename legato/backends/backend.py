@@ -78,7 +78,11 @@ class CompiledProgram(Protocol):
     """A program with its weights and its K/V store, ready to run steps; one step at a time."""
 
     def forward(self, inputs: ForwardInputs) -> np.ndarray:
-        """Compute a step: logits [num_samples, vocab_size] float32, which the caller owns."""
+        """Compute a step: logits [num_samples, vocab_size] float32, theirs to change until the next step.
+
+        Each layer writes the K/V of all tokens of the step before any token of that layer attends. So the
+        pages of one request may be read by another in the step that fills them, wherever the two stand.
+        """
         ...
 
 

@@ -1,29 +1,34 @@
 """The cpu backend: a program becomes a tape of our C++ kernels, and a step is one native call."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from legato.backends.backend import ForwardInputs, KVLayout, check_kv_layout
-from legato.backends.rotation import rotation_table
+from legato.backends.rotation import rotation_table, still_table
 from legato.backends.stored_weight import StoredWeight, as_stored, stack
 from legato.core.errors import ModelError
 from legato.program.check import check_program, check_weights
 from legato.program.ops import (
+    Activate,
     Add,
     Attention,
     Embedding,
+    Gate,
+    Index,
+    LayerNorm,
     Linear,
     Op,
     Program,
     RmsNorm,
     Rope,
+    RopeConfig,
     Select,
-    SiluMul,
     Split,
     Value,
     Weight,
@@ -35,6 +40,8 @@ if TYPE_CHECKING:
     from legato.kernels._native import Device, KVStore, PackedWeight, Tape
 
 GROUPED = ("q4", "q8")
+
+T = TypeVar("T", Rope, RmsNorm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,7 @@ class CpuBackend:
         )
         packed = self._pack(program, stored)
         tape = self.device.tape(store, self.options.max_tokens, self.options.max_samples)
-        Recorder(program, tape, packed, stored, min(kv.num_tokens, _max_position(program))).record()
+        Recorder(program, tape, packed, stored, _num_positions(program, kv)).record()
         return CpuProgram(self.device, tape, store)
 
     def _pack(
@@ -136,8 +143,9 @@ class CpuProgram:
 class Recorder:
     """Records a program on a tape, fusing as it goes.
 
-    A split is never copied: attention reads q, k and v, and SwiGLU its gate and its up, where the product
-    before them wrote them. A product that is only added to another value is added in place.
+    A split is never copied: attention reads q, k and v, and a gate its two parts, where the product before
+    them wrote them; heads are normed there, in place. A product that is only made to be added to another
+    value is added in place.
     """
 
     def __init__(
@@ -152,39 +160,64 @@ class Recorder:
         self._tape = tape
         self._packed = packed
         self._stored = stored
+        self._num_positions = num_positions
         self._numbers: dict[int, int] = {}  # index of a program's value -> number of the tape's
         self._makers = {out.index: op for op in program.ops for out in outputs_of(op)}
-        self._num_uses = Counter(x.index for op in program.ops for x in inputs_of(op))
-        self._rotations = {
-            rope: rotation_table(rope, num_positions)
-            for rope in {op.rope for op in program.ops if isinstance(op, Rope)}
-        }
+        self._readers: dict[int, list[Op]] = defaultdict(list)
+        for op in program.ops:
+            for x in inputs_of(op):
+                self._readers[x.index].append(op)
+        self._added = {op for op, reader in pairwise(program.ops) if self._is_added(op, reader)}
+        self._normed: set[RmsNorm] = set()
+        self._rotations: dict[RopeConfig | None, np.ndarray] = {}
 
     def record(self) -> None:
         for op in self._program.ops:
-            self._record(op)
+            if not self._is_left_to_reader(op):
+                (out,) = outputs_of(op)
+                self._numbers[out.index] = self._record(op)
         self._tape.finish(self._number(self._program.logits))
 
-    def _record(self, op: Op) -> None:
+    def _is_added(self, op: Op, reader: Op) -> bool:
+        """Whether the next operation adds the product that `op` is to a value that no other needs."""
+        return (
+            isinstance(op, Linear)
+            and isinstance(reader, Add)
+            and reader.b == op.out
+            and self._readers[op.out.index] == [reader]
+            and self._readers[reader.a.index][-1] == reader
+            and reader.a not in (op.x, self._program.logits)
+        )
+
+    def _is_left_to_reader(self, op: Op) -> bool:
+        if isinstance(op, RmsNorm):
+            return isinstance(self._makers[op.x.index], Split)
+        return isinstance(op, Split | Rope) or op in self._added
+
+    def _record(self, op: Op) -> int:
+        tape = self._tape
         match op:
             case Embedding():
-                self._numbers[op.out.index] = self._tape.embedding(self._packed[(op.weight,)])
+                return tape.embedding(self._packed[(op.weight,)], op.index is Index.POSITIONS)
+            case Linear():
+                return tape.linear(self._number(op.x), self._packed[op.weights], self._bias(op))
             case RmsNorm():
-                weight = np.ascontiguousarray(self._stored[op.weight.name].float32())
-                self._numbers[op.out.index] = self._tape.rms_norm(self._number(op.x), weight, op.eps)
-            case Linear() if not self._is_added(op):
-                self._numbers[op.out.index] = self._tape.linear(self._number(op.x), self._packed[op.weights])
-            case Linear() | Split() | Rope():
-                pass  # recorded with what reads it
+                return tape.rms_norm(self._number(op.x), self._vector(op.weight), op.eps)
+            case LayerNorm():
+                weight, bias = self._vector(op.weight), self._vector(op.bias)
+                return tape.layer_norm(self._number(op.x), weight, bias, op.eps)
             case Attention():
-                self._numbers[op.out.index] = self._attention(op)
-            case SiluMul():
+                return self._attention(op)
+            case Activate():
+                return tape.activate(self._number(op.x), op.function.value, is_gated=False)
+            case Gate():
                 gate_up = self._whole_split((op.gate, op.up), op)
-                self._numbers[op.out.index] = self._tape.silu_mul(self._number(gate_up))
+                return tape.activate(self._number(gate_up), op.function.value, is_gated=True)
             case Add():
-                self._add(op)
+                return self._add(op)
             case Select():
-                self._numbers[op.out.index] = self._tape.select(self._number(op.x))
+                return tape.select(self._number(op.x))
+        raise AssertionError(f"{type(op).__name__} is left to its reader")
 
     def _number(self, value: Value) -> int:
         try:
@@ -192,26 +225,57 @@ class Recorder:
         except KeyError:
             raise ModelError(f"the cpu backend cannot compute {value} of this program") from None
 
-    def _is_added(self, op: Linear) -> bool:
-        """Whether the product's only reader adds it to another value."""
-        readers = [reader for reader in self._program.ops if op.out in inputs_of(reader)]
-        return len(readers) == 1 and isinstance(readers[0], Add) and readers[0].b == op.out
+    def _vector(self, *weights: Weight) -> np.ndarray:
+        """The weights one after the other."""
+        return np.concatenate([self._stored[weight.name].float32() for weight in weights])
 
-    def _add(self, op: Add) -> None:
+    def _bias(self, op: Linear) -> np.ndarray | None:
+        return self._vector(*op.biases) if op.biases else None
+
+    def _add(self, op: Add) -> int:
         product = self._makers[op.b.index]
-        if not (isinstance(product, Linear) and self._is_added(product)):
-            raise ModelError(f"the cpu backend adds products alone, and {op.b} is none")
         into = self._number(op.a)
-        self._tape.add_linear(into, self._number(product.x), self._packed[product.weights])
-        self._numbers[op.out.index] = into
+        if not (isinstance(product, Linear) and product in self._added):
+            return self._tape.add(into, self._number(op.b))
+        self._tape.add_linear(
+            into, self._number(product.x), self._packed[product.weights], self._bias(product)
+        )
+        return into
 
     def _attention(self, op: Attention) -> int:
-        turned_q, turned_k = self._makers[op.q.index], self._makers[op.k.index]
-        if not (isinstance(turned_q, Rope) and isinstance(turned_k, Rope) and turned_q.rope == turned_k.rope):
+        q, q_turn = self._before(op.q, Rope)
+        k, k_turn = self._before(op.k, Rope)
+        rope = q_turn.rope if q_turn else None
+        if rope != (k_turn.rope if k_turn else None):
             raise ModelError("the cpu backend's attention reads q and k that are turned by the same angles")
-        qkv = self._whole_split((turned_q.x, turned_k.x, op.v), op)
-        cos, sin = self._rotations[turned_q.rope]
-        return self._tape.attention(self._number(qkv), cos, sin, op.layer, op.num_heads, op.scale)
+        q, q_norm = self._before(q, RmsNorm)
+        k, k_norm = self._before(k, RmsNorm)
+        qkv = self._number(self._whole_split((q, k, op.v), op))
+        self._norm_heads(qkv, 0, q_norm)
+        self._norm_heads(qkv, q.width, k_norm)
+        cos, sin = self._rotation(rope, op.head_dim)
+        return self._tape.attention(qkv, cos, sin, op.layer, op.num_heads, op.scale)
+
+    def _before(self, value: Value, kind: type[T]) -> tuple[Value, T | None]:
+        """The value that an operation of this kind turned into `value`, and the operation, if it was one."""
+        maker = self._makers[value.index]
+        return (maker.x, maker) if isinstance(maker, kind) else (value, None)
+
+    def _norm_heads(self, qkv: int, column: int, norm: RmsNorm | None) -> None:
+        if norm is None or norm in self._normed:
+            return
+        if len(self._readers[norm.x.index]) > 1:
+            raise ModelError(f"the cpu backend norms heads in place, but {norm.x} is read elsewhere too")
+        (head_dim,) = norm.weight.shape
+        num_heads = norm.x.width // head_dim
+        self._tape.rms_norm_heads(qkv, column, num_heads, self._vector(norm.weight), norm.eps)
+        self._normed.add(norm)
+
+    def _rotation(self, rope: RopeConfig | None, head_dim: int) -> np.ndarray:
+        if rope not in self._rotations:
+            n = self._num_positions
+            self._rotations[rope] = rotation_table(rope, n) if rope else still_table(head_dim, n)
+        return self._rotations[rope]
 
     def _whole_split(self, parts: tuple[Value, ...], op: Op) -> Value:
         """The value that `parts` are all of, in order."""
@@ -221,5 +285,12 @@ class Recorder:
         return split.x
 
 
-def _max_position(program: Program) -> int:
-    return max((op.rope.max_position for op in program.ops if isinstance(op, Rope)), default=0)
+def _num_positions(program: Program, kv: KVLayout) -> int:
+    """How far a request may reach, by the K/V store and by what the program knows of positions."""
+    known = [kv.num_tokens]
+    for op in program.ops:
+        if isinstance(op, Rope):
+            known.append(op.rope.max_position)
+        elif isinstance(op, Embedding) and op.index is Index.POSITIONS:
+            known.append(op.weight.shape[0])
+    return min(known)

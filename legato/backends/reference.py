@@ -10,6 +10,7 @@ OpenBLAS may cut a product differently when it has more threads, so it gets one:
 sets OPENBLAS_NUM_THREADS=1 before numpy is imported.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,9 +22,14 @@ from legato.backends.rotation import rotation_table
 from legato.backends.stored_weight import StoredWeight, as_stored
 from legato.program.check import check_program, check_weights
 from legato.program.ops import (
+    Activate,
+    Activation,
     Add,
     Attention,
     Embedding,
+    Gate,
+    Index,
+    LayerNorm,
     Linear,
     Op,
     Program,
@@ -31,7 +37,6 @@ from legato.program.ops import (
     Rope,
     RopeConfig,
     Select,
-    SiluMul,
     Split,
     weights_of,
 )
@@ -90,11 +95,13 @@ class ReferenceProgram:
             Embedding: self._embedding,
             Linear: self._linear,
             RmsNorm: self._rms_norm,
+            LayerNorm: self._layer_norm,
             Rope: self._rope,
             Attention: self._attention,
             Split: self._split,
             Add: self._add,
-            SiluMul: self._silu_mul,
+            Activate: self._activate,
+            Gate: self._gate,
             Select: self._select,
         }
 
@@ -117,14 +124,23 @@ class ReferenceProgram:
         )
 
     def _embedding(self, op: Embedding, step: Step) -> None:
-        step.values[op.out.index] = self.weights[op.weight.name][step.inputs.token_ids]
+        inputs = step.inputs
+        rows = inputs.token_ids if op.index is Index.TOKEN_IDS else inputs.positions
+        step.values[op.out.index] = self.weights[op.weight.name][rows]
 
     def _linear(self, op: Linear, step: Step) -> None:
         matrices = [self.weights[weight.name] for weight in op.weights]
-        step.values[op.out.index] = linear(step.values[op.x.index], matrices)
+        out = linear(step.values[op.x.index], matrices)
+        if op.biases:
+            out += np.concatenate([self.weights[bias.name] for bias in op.biases])
+        step.values[op.out.index] = out
 
     def _rms_norm(self, op: RmsNorm, step: Step) -> None:
         step.values[op.out.index] = rms_norm(step.values[op.x.index], self.weights[op.weight.name], op.eps)
+
+    def _layer_norm(self, op: LayerNorm, step: Step) -> None:
+        weight, bias = self.weights[op.weight.name], self.weights[op.bias.name]
+        step.values[op.out.index] = layer_norm(step.values[op.x.index], weight, bias, op.eps)
 
     def _rope(self, op: Rope, step: Step) -> None:
         cos, sin = step.rotations[op.rope]
@@ -159,9 +175,12 @@ class ReferenceProgram:
     def _add(self, op: Add, step: Step) -> None:
         step.values[op.out.index] = step.values[op.a.index] + step.values[op.b.index]
 
-    def _silu_mul(self, op: SiluMul, step: Step) -> None:
-        gate = step.values[op.gate.index]
-        step.values[op.out.index] = gate / (np.float32(1) + np.exp(-gate)) * step.values[op.up.index]
+    def _activate(self, op: Activate, step: Step) -> None:
+        step.values[op.out.index] = ACTIVATIONS[op.function](step.values[op.x.index])
+
+    def _gate(self, op: Gate, step: Step) -> None:
+        gated = ACTIVATIONS[op.function](step.values[op.gate.index])
+        step.values[op.out.index] = gated * step.values[op.up.index]
 
     def _select(self, op: Select, step: Step) -> None:
         step.values[op.out.index] = step.values[op.x.index][step.inputs.sample_rows]
@@ -183,10 +202,39 @@ def linear(x: np.ndarray, matrices: list[np.ndarray]) -> np.ndarray:
 
 
 def rms_norm(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
-    """Scale each row of x [rows, width] to a root mean square of 1, then by `weight`."""
-    mean_square = (x * x).sum(axis=-1, keepdims=True) / np.float32(x.shape[-1])
-    normed: np.ndarray = weight * (x / np.sqrt(mean_square + np.float32(eps)))
+    """Scale the heads of x [rows, heads * width] to a root mean square of 1, then by `weight` [width]."""
+    heads = x.reshape(len(x), -1, len(weight))
+    mean_square = (heads * heads).sum(axis=-1, keepdims=True) / np.float32(len(weight))
+    normed: np.ndarray = weight * (heads / np.sqrt(mean_square + np.float32(eps)))
+    return normed.reshape(x.shape)
+
+
+def layer_norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
+    """Shift each row of x [rows, width] to a mean of 0, scale it as rms_norm does, add `bias`."""
+    centered = x - x.sum(axis=-1, keepdims=True) / np.float32(x.shape[-1])
+    normed: np.ndarray = rms_norm(centered, weight, eps) + bias
     return normed
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    phi = np.frompyfunc(lambda each: math.erfc(-each / math.sqrt(2)) / 2, 1, 1)
+    activated: np.ndarray = x * phi(x).astype(np.float32)
+    return activated
+
+
+def gelu_tanh(x: np.ndarray) -> np.ndarray:
+    """With tanh written as a logistic function, which leaves small results their digits."""
+    u = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
+    activated: np.ndarray = x / (np.float32(1) + np.exp(np.float32(-2) * u))
+    return activated
+
+
+ACTIVATIONS: dict[Activation, Callable[[np.ndarray], np.ndarray]] = {
+    Activation.SILU: lambda x: x / (np.float32(1) + np.exp(-x)),
+    Activation.GELU: gelu,
+    Activation.GELU_TANH: gelu_tanh,
+    Activation.RELU: lambda x: np.maximum(x, np.float32(0)),
+}
 
 
 def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:

@@ -10,3 +10,9 @@ def rotation_table(rope: RopeConfig, num_positions: int) -> np.ndarray:
     frequencies = rope.theta ** -(np.arange(0, rope.head_dim, 2, dtype=np.float64) / rope.head_dim)
     angles = np.arange(num_positions, dtype=np.float64)[:, None] * frequencies
     return np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
+
+
+def still_table(head_dim: int, num_positions: int) -> np.ndarray:
+    """Like rotation_table, of angles that are all 0: for models that learn their positions."""
+    shape = (num_positions, head_dim // 2)
+    return np.stack([np.ones(shape, np.float32), np.zeros(shape, np.float32)])

@@ -24,8 +24,8 @@ class RowStart:
 class ScheduledChunk:
     """One request's share of a step: compute positions [start, start + num_tokens).
 
-    new_pages  page ids to enter in the row's page table from index page_start on
-    row_start  given in the first chunk after the row was taken
+    new_pages  page ids to enter in the row's page table from index page_start on, to its end
+    row_start  given in the first chunk after the row was taken, and again if all its pages have changed since
     samples    the chunk ends at the last known token, so the next one is sampled
     """
 

@@ -46,7 +46,7 @@ class Request:
     row: int | None = None
     state: RequestState = RequestState.WAITING
     finish_reason: FinishReason | None = None
-    hit_len: int = 0  # prompt tokens that the prefix cache gave when first admitted
+    hit_len: int = 0  # prompt tokens that it need not compute, since the prefix cache had them
     num_preemptions: int = 0
     last_turn: int = -1  # rank of its last turn among all that the scheduler has given
     pages_written: int = field(default=0, repr=False)  # pages that the executor's table knows already
@@ -96,6 +96,17 @@ class Request:
                 f"{self.request_id}: {self.device_len} tokens granted, {len(self.token_ids)} known"
             )
         self._check()
+
+    def skip_cached(self, num_tokens: int) -> None:
+        """Pass over the next known tokens: the K/V of others' is taken in their place. The last one stays."""
+        self._expect(RequestState.PREFILLING)
+        if self.extend_len or self.device_len + num_tokens >= len(self.token_ids):
+            raise LedgerError(
+                f"{self.request_id}: {num_tokens} tokens to skip after {self.cached_len} of"
+                f" {len(self.token_ids)} known, {self.extend_len} granted"
+            )
+        self.device_len += num_tokens
+        self.cached_len = self.device_len
 
     def complete_chunk(self) -> None:
         """Count a launched forward that ended inside the known tokens: nothing was sampled."""

@@ -98,7 +98,7 @@ class TokenOutput(Message, frozen=True):
 
     index          of the first of these tokens among the request's output
     finish_reason  set in the last message about the request
-    cached_len     prompt tokens that came from the prefix cache
+    cached_len     prompt tokens that came from the prefix cache, or from others that arrived with the request
     """
 
     request_id: str

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 WeightFormat = Literal["f32", "bf16", "f16", "q4", "q8", "i8"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]  # of program.ops
 
 def instruction_sets() -> list[str]:
     """Names of the sets that this processor and system can run, best first; the last is "scalar"."""
@@ -117,16 +118,29 @@ class Tape:
     lifetimes do not meet share memory.
     """
 
-    def embedding(self, weight: PackedWeight) -> int:
-        """A row of `weight` for each token id of the step."""
+    def embedding(self, weight: PackedWeight, by_position: bool = False) -> int:
+        """A row of `weight` for each token of the step: that of its id, or of its position."""
 
-    def rms_norm(self, x: int, weight: NDArray[np.float32], eps: float) -> int: ...
-    def linear(self, x: int, weight: PackedWeight) -> int:
+    def rms_norm(self, x: int, weight: NDArray[np.float32], eps: float) -> int:
+        """Norm each row, or each of its heads if these are as wide as `weight`."""
+
+    def rms_norm_heads(
+        self, x: int, column: int, num_heads: int, weight: NDArray[np.float32], eps: float
+    ) -> None:
+        """Norm each of the heads, as wide as `weight`, that stand in x from `column` on: in place."""
+
+    def layer_norm(
+        self, x: int, weight: NDArray[np.float32], bias: NDArray[np.float32], eps: float
+    ) -> int: ...
+    def linear(self, x: int, weight: PackedWeight, bias: NDArray[np.float32] | None = None) -> int:
         """[rows, weight.outputs]; q4, q8 and i8 turn x into int8 first, once for all its products."""
 
-    def add_linear(self, into: int, x: int, weight: PackedWeight) -> None:
-        """into += the product, in place: what `into` was is gone for later operations."""
+    def add_linear(
+        self, into: int, x: int, weight: PackedWeight, bias: NDArray[np.float32] | None = None
+    ) -> None:
+        """into += the product with its bias, in place: what `into` was is gone for later operations."""
 
+    def add(self, a: int, b: int) -> int: ...
     def attention(
         self,
         qkv: int,
@@ -142,8 +156,8 @@ class Tape:
         cos, sin  [num_positions, head_dim / 2]
         """
 
-    def silu_mul(self, gate_up: int) -> int:
-        """silu(gate) * up of the halves of gate_up [rows, 2 * width]."""
+    def activate(self, x: int, function: Activation, is_gated: bool) -> int:
+        """function(x); gated: function(gate) * up of the halves of x [rows, 2 * width]."""
 
     def select(self, x: int) -> int:
         """From every token of the step to those that sample."""

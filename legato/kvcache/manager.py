@@ -27,7 +27,8 @@ class KVCacheManager:
     """Accounts for every page of the K/V store; it knows ids and counts, never contents.
 
     A page has one owner: the allocator (it is free), a request (private), or the prefix cache (shared by
-    those who lock it). prefix_queries and prefix_hits count tokens, at the first start of each request.
+    those who lock it). prefix_queries and prefix_hits count the tokens of prompts, and those of them that
+    were not computed since the cache had them, until a request is first preempted: no token twice.
     """
 
     def __init__(self, config: CacheConfig) -> None:
@@ -73,12 +74,35 @@ class KVCacheManager:
             raise PageError(f"{request_id} holds pages already")
         node, pages = self._prefixes.match(token_ids[:-1], salt)
         self._prefixes.lock(node)
-        self._tables[request_id] = PageTable(salt=salt, node=node, pages=pages)
+        self._tables[request_id] = PageTable(salt=salt, node=node, pages=pages, is_resumed=is_resumed)
         hit_len = len(pages) * self.config.page_size
         if self.config.enable_prefix_caching and not is_resumed:
             self.prefix_queries += len(token_ids)
             self.prefix_hits += hit_len
         return hit_len
+
+    def catch_up(self, request_id: str, token_ids: Sequence[int], cached_len: int) -> int:
+        """Take over the pages that others have filled with the request's next tokens since it last looked.
+
+        token_ids   all its known tokens, of which those up to cached_len are computed and committed
+        Returns the tokens that it need not compute any more; 0 when nobody is ahead of it. Otherwise its
+        pages from cached_len on, the one that it has begun itself among them, have changed.
+        """
+        table = self._table(request_id)
+        if not self.config.enable_prefix_caching:
+            return 0
+        num_own = table.num_shared
+        node, found = self._prefixes.match(token_ids[:-1], table.salt, held=table.node)
+        if not found:
+            return 0
+        self._prefixes.lock(node, above=table.node)
+        table.node = node
+        # A step in flight may still write to what is given back; whoever gets it writes after that step.
+        self._allocator.free(table.pages[num_own : node.end])
+        table.pages[num_own : node.end] = found
+        num_gained = node.end * self.config.page_size - cached_len
+        self.prefix_hits += 0 if table.is_resumed else num_gained
+        return num_gained
 
     def num_needed_pages(self, request_id: str, num_tokens: int) -> int:
         """Pages that the request lacks to hold `num_tokens` tokens in all."""
@@ -96,14 +120,15 @@ class KVCacheManager:
         return True
 
     def pages(self, request_id: str) -> Sequence[int]:
-        """The request's pages in order of position; read only. They stay as they are until release()."""
+        """The request's pages in order of position; read only. Only catch_up() changes one that is there."""
         return self._table(request_id).pages
 
     def commit(self, request_id: str, token_ids: Sequence[int]) -> None:
         """Offer the full pages of `token_ids`, the first tokens of this request, to later requests.
 
-        Their K/V is written, or will be before any step planned from now on reads it. The request keeps its
-        pages. Only those since the last commit cost work: earlier tokens are not looked at again.
+        Their K/V is written, or will be before whatever is planned from now on reads it: by a step before
+        that one, or by that very step (`backends/backend.py: CompiledProgram.forward`). The request keeps
+        its pages. Only those since the last commit cost work: earlier tokens are not looked at again.
         """
         table = self._table(request_id)
         num_full = len(token_ids) // self.config.page_size

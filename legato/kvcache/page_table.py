@@ -14,12 +14,14 @@ class PageTable:
     [num_shared, num_pages)  private: the request alone knows them
     node                     where the shared part ends in the tree; the request holds one lock on it
     duplicates               pages below num_shared whose tokens the tree has in another page. They stay the
-                             request's, in its table, since a step that reads them may be in flight.
+                             request's, in its table, until it ends.
+    is_resumed               started again after a preemption
     """
 
     salt: str
     node: Node
     pages: list[int]
+    is_resumed: bool
     duplicates: list[int] = field(default_factory=list)
 
     @property

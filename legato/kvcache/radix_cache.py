@@ -65,13 +65,17 @@ class RadixCache:
             num_unlocked += num_common if node.ref_count == 0 else 0
         return num_found, num_unlocked
 
-    def match(self, token_ids: Sequence[int], salt: str = "") -> tuple[Node, list[int]]:
+    def match(
+        self, token_ids: Sequence[int], salt: str = "", held: Node | None = None
+    ) -> tuple[Node, list[int]]:
         """Find the longest known prefix, in full pages: the node it ends at, and its pages in order.
 
+        held  a node on this path that the caller has locked: only what follows it is looked up and returned.
         It counts as a use. Lock the node before the next call: until then its pages may be evicted.
         """
-        node, pages = self.root, []
-        for child, num_common in self._path(node, self._page_keys(token_ids, salt)):
+        node, pages = held or self.root, []
+        keys = self._page_keys(token_ids, salt, node.end) if node.children else []
+        for child, num_common in self._path(node, keys):
             node = self._split(child, num_common)
             pages += node.pages
         self._touch(node)

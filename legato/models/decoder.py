@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from legato.program.builder import Builder
-from legato.program.ops import Program, RopeConfig, Value, Weight
+from legato.program.ops import Activation, Program, RopeConfig, Value, Weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,4 +78,4 @@ def attention_block(p: Builder, x: Value, layer: LayerWeights, c: DecoderConfig)
 def mlp_block(p: Builder, x: Value, layer: LayerWeights, c: DecoderConfig) -> Value:
     h = p.rms_norm(x, layer.post_norm, eps=c.rms_norm_eps)
     gate, up = p.split(p.linear(h, *layer.gate_up), c.intermediate_size, c.intermediate_size)
-    return p.add(x, p.linear(p.silu_mul(gate, up), layer.down))
+    return p.add(x, p.linear(p.gate(gate, up, Activation.SILU), layer.down))

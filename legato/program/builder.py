@@ -1,9 +1,14 @@
 """Writes a program: each method appends one operation and hands back the value it makes."""
 
 from legato.program.ops import (
+    Activate,
+    Activation,
     Add,
     Attention,
     Embedding,
+    Gate,
+    Index,
+    LayerNorm,
     Linear,
     Op,
     Program,
@@ -12,7 +17,6 @@ from legato.program.ops import (
     RopeConfig,
     Rows,
     Select,
-    SiluMul,
     Split,
     Value,
     Weight,
@@ -32,15 +36,26 @@ class Builder:
         self._ops.append(Embedding(out, weight))
         return out
 
-    def linear(self, x: Value, *weights: Weight) -> Value:
+    def position_embedding(self, weight: Weight) -> Value:
+        """[tokens, width]: a row of `weight` for each token's position."""
+        out = self._value(Rows.TOKENS, weight.shape[-1])
+        self._ops.append(Embedding(out, weight, Index.POSITIONS))
+        return out
+
+    def linear(self, x: Value, *weights: Weight, biases: tuple[Weight, ...] = ()) -> Value:
         """Several weights give their outputs side by side, for `split` to part again."""
         out = self._value(x.rows, sum(weight.shape[0] for weight in weights))
-        self._ops.append(Linear(out, x, weights))
+        self._ops.append(Linear(out, x, weights, biases))
         return out
 
     def rms_norm(self, x: Value, weight: Weight, *, eps: float) -> Value:
         out = self._value(x.rows, x.width)
         self._ops.append(RmsNorm(out, x, weight, eps))
+        return out
+
+    def layer_norm(self, x: Value, weight: Weight, bias: Weight, *, eps: float) -> Value:
+        out = self._value(x.rows, x.width)
+        self._ops.append(LayerNorm(out, x, weight, bias, eps))
         return out
 
     def rope(self, q: Value, k: Value, rope: RopeConfig) -> tuple[Value, Value]:
@@ -61,9 +76,14 @@ class Builder:
         self._ops.append(Add(out, a, b))
         return out
 
-    def silu_mul(self, gate: Value, up: Value) -> Value:
+    def activate(self, x: Value, function: Activation) -> Value:
+        out = self._value(x.rows, x.width)
+        self._ops.append(Activate(out, x, function))
+        return out
+
+    def gate(self, gate: Value, up: Value, function: Activation) -> Value:
         out = self._value(gate.rows, gate.width)
-        self._ops.append(SiluMul(out, gate, up))
+        self._ops.append(Gate(out, gate, up, function))
         return out
 
     def select(self, x: Value) -> Value:

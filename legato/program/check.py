@@ -8,6 +8,8 @@ from legato.program.ops import (
     Add,
     Attention,
     Embedding,
+    Gate,
+    LayerNorm,
     Linear,
     Op,
     Program,
@@ -15,7 +17,6 @@ from legato.program.ops import (
     Rope,
     Rows,
     Select,
-    SiluMul,
     Split,
     Value,
     inputs_of,
@@ -68,8 +69,8 @@ def _faults(op: Op) -> Iterator[Fault]:
             yield from _differs("weight", (op.out.width,), op.weight.shape[1:])
         case Linear():
             yield from _linear_faults(op)
-        case RmsNorm():
-            yield from _differs("weight", (op.x.width,), op.weight.shape)
+        case RmsNorm() | LayerNorm():
+            yield from _norm_faults(op)
         case Rope():
             yield from _rope_faults(op)
         case Attention():
@@ -78,7 +79,7 @@ def _faults(op: Op) -> Iterator[Fault]:
             yield from _differs("sum of widths", op.x.width, sum(out.width for out in op.outs))
         case Add():
             yield from _differs("b", _shape(op.a), _shape(op.b))
-        case SiluMul():
+        case Gate():
             yield from _differs("up", _shape(op.gate), _shape(op.up))
         case Select():
             yield from _differs("rows of x", Rows.TOKENS, op.x.rows)
@@ -89,6 +90,18 @@ def _linear_faults(op: Linear) -> Iterator[Fault]:
         yield "weights", "at least one", "none"
     for weight in op.weights:
         yield from _differs(f"inputs of {weight.name!r}", (op.x.width,), weight.shape[1:])
+    if op.biases:
+        yield from _differs(
+            "biases", [weight.shape[:1] for weight in op.weights], [bias.shape for bias in op.biases]
+        )
+
+
+def _norm_faults(op: RmsNorm | LayerNorm) -> Iterator[Fault]:
+    if isinstance(op, LayerNorm):
+        yield from _differs("weight", (op.x.width,), op.weight.shape)
+        yield from _differs("bias", (op.x.width,), op.bias.shape)
+    elif len(op.weight.shape) != 1 or op.x.width % op.weight.shape[0]:
+        yield "weight", (op.x.width,), op.weight.shape
 
 
 def _rope_faults(op: Rope) -> Iterator[Fault]:

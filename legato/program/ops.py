@@ -1,5 +1,6 @@
 """The operations a model is made of: what each reads, what it writes, in which shapes."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -9,6 +10,22 @@ class Rows(StrEnum):
 
     TOKENS = "tokens"  # one for every token of the step
     SAMPLES = "samples"  # one for every token whose successor is sampled
+
+
+class Index(StrEnum):
+    """The step's arrays that rows of an embedding are chosen by."""
+
+    TOKEN_IDS = "token_ids"
+    POSITIONS = "positions"
+
+
+class Activation(StrEnum):
+    """A function of one number."""
+
+    SILU = "silu"  # x / (1 + exp(-x))
+    GELU = "gelu"  # x * (1 + erf(x / sqrt(2))) / 2. Source: arXiv:1606.08415
+    GELU_TANH = "gelu_tanh"  # near it: x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))) / 2
+    RELU = "relu"  # max(x, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +62,47 @@ class RopeConfig:
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """out[i] = weight[token_ids[i]]; weight is [vocabulary, width]."""
+    """out[i] = weight[index[i]]; weight is [vocabulary, width], or [positions, width] if learned."""
 
     out: Value
     weight: Weight
+    index: Index = Index.TOKEN_IDS
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """out[i] = W @ x[i], where W is the weights one below the other, so that q, k and v are one product."""
+    """out[i] = W @ x[i] + b, where W is the weights one below the other, so that q, k and v are one product.
+
+    biases  [outputs] of each weight, or none at all
+    """
 
     out: Value
     x: Value
     weights: tuple[Weight, ...]
+    biases: tuple[Weight, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RmsNorm:
-    """out[i] = weight * x[i] / sqrt(mean(x[i] ** 2) + eps). Source: arXiv:1910.07467."""
+    """out[i] = weight * x[i] / sqrt(mean(x[i] ** 2) + eps), of each head of x[i] where weight is [head_dim].
+
+    Source: arXiv:1910.07467.
+    """
 
     out: Value
     x: Value
     weight: Weight
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm:
+    """out[i] = weight * (x[i] - mean(x[i])) / sqrt(variance(x[i]) + eps) + bias. Source: arXiv:1607.06450."""
+
+    out: Value
+    x: Value
+    weight: Weight
+    bias: Weight
     eps: float
 
 
@@ -122,12 +158,22 @@ class Add:
 
 
 @dataclass(frozen=True, slots=True)
-class SiluMul:
-    """out = silu(gate) * up, where silu(x) = x / (1 + exp(-x)): SwiGLU without its products."""
+class Activate:
+    """out = function(x)."""
+
+    out: Value
+    x: Value
+    function: Activation
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """out = function(gate) * up: with silu, SwiGLU without its products."""
 
     out: Value
     gate: Value
     up: Value
+    function: Activation
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +184,7 @@ class Select:
     x: Value
 
 
-Op = Embedding | Linear | RmsNorm | Rope | Attention | Split | Add | SiluMul | Select
+Op = Embedding | Linear | RmsNorm | LayerNorm | Rope | Attention | Split | Add | Activate | Gate | Select
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +200,8 @@ class Program:
 
 
 def inputs_of(op: Op) -> tuple[Value, ...]:
-    match op:
-        case Embedding():
-            return ()
-        case Attention():
-            return (op.q, op.k, op.v)
-        case Add():
-            return (op.a, op.b)
-        case SiluMul():
-            return (op.gate, op.up)
-        case _:
-            return (op.x,)
+    outs = outputs_of(op)
+    return tuple(each for each in _parts(op) if isinstance(each, Value) and each not in outs)
 
 
 def outputs_of(op: Op) -> tuple[Value, ...]:
@@ -172,10 +209,11 @@ def outputs_of(op: Op) -> tuple[Value, ...]:
 
 
 def weights_of(op: Op) -> tuple[Weight, ...]:
-    match op:
-        case Embedding() | RmsNorm():
-            return (op.weight,)
-        case Linear():
-            return op.weights
-        case _:
-            return ()
+    return tuple(each for each in _parts(op) if isinstance(each, Weight))
+
+
+def _parts(op: Op) -> Iterator[object]:
+    """What the fields of an operation hold, tuples opened."""
+    for name in op.__dataclass_fields__:
+        held = getattr(op, name)
+        yield from held if isinstance(held, tuple) else (held,)

@@ -105,13 +105,10 @@ class Scheduler:
         """Count a step whose forward is on its way: device progress, before any token value is known."""
         for chunk in plan.chunks:
             request = self.running[chunk.request_id]
-            was_prefilling = request.state is RequestState.PREFILLING
             if chunk.samples:
                 request.complete_one()
             else:
                 request.complete_chunk()
-            if was_prefilling:  # others that begin alike may share these pages from the next step on
-                self.kv.commit(request.request_id, request.token_ids[: request.cached_len])
 
     def update(self, output: StepOutput) -> list[NewToken | Broken]:
         """Record the sampled tokens; end the requests that they complete."""
@@ -176,6 +173,7 @@ class Scheduler:
 
     def _add_chunk(self, request: Request, draft: StepDraft) -> bool:
         """Grant the request its next chunk; False when there is no page for it."""
+        self._skip_computed(request)
         others_wait = len(self._half_prefilled()) > 1 or bool(self.waiting)
         chunk_len = self._admission.chunk_len(request, draft.tokens_left, others_wait=others_wait)
         while chunk_len == 0 and not draft.chunks:  # nobody else moves, so nobody will give a page back
@@ -189,7 +187,21 @@ class Scheduler:
         assert grown, "chunk_len promised these pages"
         request.grant_prefill(chunk_len)
         draft.add(request, tuple(self.kv.pages(request.request_id)))
+        # From here on, those that begin alike share these pages, in this very plan: who is in it is no
+        # victim, and a step writes the K/V of all its tokens before it reads any.
+        self.kv.commit(request.request_id, request.token_ids[: request.device_len])
         return True
+
+    def _skip_computed(self, request: Request) -> None:
+        """Let the request take over what others have computed of its tokens since its last chunk."""
+        num_gained = self.kv.catch_up(request.request_id, request.token_ids, request.cached_len)
+        if num_gained == 0:
+            return
+        num_kept = request.cached_len // self.kv.config.page_size
+        request.pages_written = min(request.pages_written, num_kept)
+        request.skip_cached(num_gained)
+        if request.num_preemptions == 0:
+            request.hit_len += num_gained
 
     def _grow_or_preempt(self, request: Request, draft: StepDraft) -> bool:
         """Get the page for the next token, from the youngest request if need be; False if that is itself."""

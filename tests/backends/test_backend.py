@@ -1,12 +1,15 @@
-"""Layouts of the K/V store, and inputs that contradict themselves."""
+"""What holds of every backend: layouts, inputs that contradict themselves, K/V written before it is read."""
 
 import numpy as np
 import pytest
 
-from legato.backends.backend import ForwardInputs, KVLayout
+from legato.backends.backend import Backend, ForwardInputs, KVLayout
+from legato.backends.cpu import CpuBackend, CpuOptions
 from legato.backends.reference import ReferenceBackend
 from legato.core.errors import ModelError
+from legato.kernels.library import NoKernels, open_device
 from legato.models.registry import build_program
+from tests.backends.steps import Chunk, make_inputs
 from tests.fakes import random_model
 
 GOOD = {
@@ -64,3 +67,33 @@ def test_arrays_of_another_type_are_refused() -> None:
             page_table=inputs.page_table,
             sample_rows=inputs.sample_rows,
         )
+
+
+def make_backend(name: str) -> Backend:
+    if name == "reference":
+        return ReferenceBackend()
+    device = open_device(num_threads=3)
+    assert not isinstance(device, NoKernels)
+    options = CpuOptions(
+        "bf16", is_quantized=False, kv_is_bf16=name == "cpu", max_tokens=128, max_samples=128
+    )
+    return CpuBackend(device, options)
+
+
+@pytest.mark.parametrize("name", ["reference", "cpu", "cpu, float32 K/V"])
+@pytest.mark.parametrize("reader_is_first", [False, True])
+def test_a_request_reads_what_another_writes_in_the_same_step(name: str, reader_is_first: bool) -> None:
+    config, weights = random_model(0)
+    kv = KVLayout(config.num_layers, 8, 16, config.num_kv_heads, config.head_dim)
+    compiled = make_backend(name).compile(build_program(config), weights, kv)
+    prefix, own = list(range(100, 164)), [7, 8, 9]
+    compiled.forward(make_inputs(Chunk(prefix, 0, [4, 5, 6, 7])))
+    alone = compiled.forward(make_inputs(Chunk(own, 64, [4, 5, 6, 7, 3]))).tobytes()
+
+    writer, reader = Chunk(prefix, 0, [2, 0, 3, 1]), Chunk(own, 64, [2, 0, 3, 1, 7])
+    if reader_is_first:
+        logits = compiled.forward(make_inputs(reader, writer))[:3]
+    else:
+        logits = compiled.forward(make_inputs(writer, reader))[64:]
+
+    assert logits.tobytes() == alone

@@ -7,7 +7,15 @@ import pytest
 
 from legato.backends import reference
 from legato.backends.backend import KVLayout
-from legato.backends.reference import ReferenceBackend, ReferenceProgram, attend, linear, rms_norm
+from legato.backends.reference import (
+    ReferenceBackend,
+    ReferenceProgram,
+    attend,
+    gelu,
+    layer_norm,
+    linear,
+    rms_norm,
+)
 from legato.models.registry import build_program
 from tests.backends.steps import Chunk, make_inputs
 from tests.fakes import random_model
@@ -101,6 +109,9 @@ WEIGHT = np.random.default_rng(2).standard_normal(577, dtype=np.float32)
 ROW_FUNCTIONS = {
     "linear": lambda x: linear(x, MATRICES),
     "rms_norm": lambda x: rms_norm(x, WEIGHT, 1e-5),
+    "rms_norm of heads": lambda x: rms_norm(x[:, :576], WEIGHT[:64], 1e-5),
+    "layer_norm": lambda x: layer_norm(x, WEIGHT, WEIGHT, 1e-5),
+    "gelu": gelu,
     "exp": np.exp,
 }
 

@@ -1,24 +1,29 @@
 """Each operation of the reference backend against its formula, written again in float64 or in torch."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
 from legato.backends.backend import KVLayout
 from legato.backends.reference import (
+    ACTIVATIONS,
     ReferenceBackend,
     ReferenceProgram,
     attend,
     gather_pages,
+    layer_norm,
     linear,
     rms_norm,
     rotate,
     rotation_table,
 )
 from legato.program.builder import Builder
-from legato.program.ops import Program, RopeConfig, Value, Weight
+from legato.program.ops import Activation, Program, RopeConfig, Value, Weight
 from tests.backends.steps import Chunk, make_inputs
 
+LEARNED = {"table": (10, 6), "places": (8, 6), "a": (3, 6), "b": (2, 6), "a_bias": (3,), "b_bias": (2,)}
 ROPE = RopeConfig(head_dim=8, theta=10_000.0, max_position=64)
 
 
@@ -47,6 +52,39 @@ def test_rms_norm_is_torchs() -> None:
     expected = torch.nn.functional.rms_norm(torch.from_numpy(x), (96,), torch.from_numpy(weight), eps=1e-5)
 
     np.testing.assert_allclose(rms_norm(x, weight, 1e-5), expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_rms_norm_of_heads_is_that_of_each() -> None:
+    x, weight = normal(4, 3 * 32), normal(32, seed=1)
+    expected = [rms_norm(head, weight, 1e-5) for head in np.split(x, 3, axis=1)]
+
+    np.testing.assert_array_equal(rms_norm(x, weight, 1e-5), np.concatenate(expected, axis=1))
+
+
+def test_layer_norm_is_torchs() -> None:
+    x, weight, bias = 3 + normal(4, 96), normal(96, seed=1), normal(96, seed=2)
+    expected = torch.nn.functional.layer_norm(
+        torch.from_numpy(x), (96,), torch.from_numpy(weight), torch.from_numpy(bias), eps=1e-5
+    )
+
+    np.testing.assert_allclose(layer_norm(x, weight, bias, 1e-5), expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("function", "oracle"),
+    [
+        (Activation.SILU, torch.nn.functional.silu),
+        (Activation.GELU, torch.nn.functional.gelu),
+        (Activation.GELU_TANH, lambda x: torch.nn.functional.gelu(x, approximate="tanh")),
+        (Activation.RELU, torch.nn.functional.relu),
+    ],
+)
+def test_activation_is_torchs(function: Activation, oracle: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = np.linspace(-12, 12, 4001, dtype=np.float32)
+
+    with np.errstate(over="ignore"):  # of e^-x: the quotient is 0 then
+        found = ACTIVATIONS[function](x)
+    np.testing.assert_allclose(found, oracle(torch.from_numpy(x)), rtol=1e-5, atol=2e-6)
 
 
 def test_rotation_turns_pairs_as_complex_numbers() -> None:
@@ -113,16 +151,33 @@ def test_tokens_attend_to_their_own_past_in_their_own_pages() -> None:
         np.testing.assert_allclose(row, scores / scores.sum() @ table[ids], rtol=1e-5, atol=1e-5)
 
 
-def test_split_add_silu_mul_and_select_are_their_formulas() -> None:
+def test_split_add_gate_and_select_are_their_formulas() -> None:
     table = normal(10, 6) * 10
     p = Builder()
     gate, up = p.split(embed(p, table), 3, 3)
-    compiled = compile_program(p.output(p.select(p.add(p.silu_mul(gate, up), gate))), {"table": table})
+    compiled = compile_program(
+        p.output(p.select(p.add(p.gate(gate, up, Activation.SILU), gate))), {"table": table}
+    )
 
     (logits,) = compiled.forward(make_inputs(Chunk([7], 0, [0])))
 
     gate_row, up_row = table[7, :3].astype(np.float64), table[7, 3:]
     np.testing.assert_allclose(logits, gate_row / (1 + np.exp(-gate_row)) * up_row + gate_row, rtol=1e-5)
+
+
+def test_learned_positions_and_biases_are_looked_up_and_added() -> None:
+    weights = {name: normal(*shape, seed=i) for i, (name, shape) in enumerate(LEARNED.items())}
+    p = Builder()
+    x = p.add(embed(p, weights["table"]), p.position_embedding(Weight("places", LEARNED["places"])))
+    a, b = Weight("a", LEARNED["a"]), Weight("b", LEARNED["b"])
+    x = p.linear(x, a, b, biases=(Weight("a_bias", (3,)), Weight("b_bias", (2,))))
+
+    logits = compile_program(p.output(p.select(x)), weights).forward(make_inputs(Chunk([7, 2], 4, [0, 1])))
+
+    rows = (weights["table"][[7, 2]] + weights["places"][[4, 5]]).astype(np.float64)
+    for name, found in zip("ab", np.split(logits, [3], axis=1), strict=True):
+        expected = rows @ weights[name].T + weights[f"{name}_bias"]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_step_that_samples_nothing_gives_no_logits() -> None:

@@ -50,6 +50,18 @@ def test_lengths_from_the_first_chunk_to_the_last_token() -> None:
     assert request.token_ids == [0, 1, 2, 3, 4, 70, 71, 72]
 
 
+def test_skipping_what_others_computed_moves_both_lengths_and_leaves_the_last_token() -> None:
+    request = make_request(prompt_len=6, max_tokens=3)
+    request.start(row=0, hit_len=1)
+    request.skip_cached(2)
+    assert (request.state, lengths(request)) == (RequestState.PREFILLING, (3, 3, 0, 6))
+    with pytest.raises(LedgerError, match="3 tokens to skip after 3 of 6 known, 0 granted"):
+        request.skip_cached(3)
+    request.grant_prefill(1)
+    with pytest.raises(LedgerError, match="1 tokens to skip after 3 of 6 known, 1 granted"):
+        request.skip_cached(1)
+
+
 def test_one_output_token_is_never_decoded() -> None:
     request = make_request(prompt_len=2, max_tokens=1)
     request.start(row=0, hit_len=0)

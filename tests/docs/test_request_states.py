@@ -40,6 +40,10 @@ def call(request: Request, method: str) -> None:
             request.start(row=0, hit_len=0)
         case "grant_prefill":
             request.grant_prefill(1)
+        case "skip_cached":
+            if request.extend_len > 0:
+                request.complete_chunk()
+            request.skip_cached(0)
         case "complete_one":
             if request.state is RequestState.PREFILLING:
                 request.grant_prefill(len(request.token_ids) - request.device_len)

@@ -69,6 +69,21 @@ def _seeded_request(
     )
 
 
+def alike_requests(count: int, prefix_len: int, vocab_size: int, seed: int = 11) -> list[AddRequest]:
+    """Requests with one prefix and five tokens of their own each, greedy and sampled in turn."""
+    rng = random.Random(seed)
+    prefix = [rng.randrange(3, vocab_size) for _ in range(prefix_len)]
+    return [
+        AddRequest(
+            request_id=f"alike{number}",
+            token_ids=prefix + [rng.randrange(3, vocab_size) for _ in range(5)],
+            params=SamplingParams(max_tokens=4, temperature=number % 2, ignore_eos=True),
+            seed=1000 + number,
+        )
+        for number in range(count)
+    ]
+
+
 def run(engine: Engine, requests: Sequence[AddRequest], *, arrivals_per_step: int = 5) -> Run:
     """Add the requests a few a step, as traffic comes, and step until all have ended."""
     core, result = engine.core, Run()

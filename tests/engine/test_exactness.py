@@ -5,7 +5,16 @@ import pytest
 
 import legato.backends.reference as reference
 from legato.ipc.messages import AddRequest
-from tests.engine.runs import Model, Run, build_engine, run, run_alone, same_bits, seeded_requests
+from tests.engine.runs import (
+    Model,
+    Run,
+    alike_requests,
+    build_engine,
+    run,
+    run_alone,
+    same_bits,
+    seeded_requests,
+)
 from tests.fakes import random_model
 
 NUM_SHORT, NUM_FULL = 40, 200
@@ -27,6 +36,15 @@ MODES = {
     "static": {"batching": "static"},
     "static without overlap": {"batching": "static", "overlap": False},
     "prefill first": {"batching": "prefill-first"},
+}
+
+ARRIVALS_AT_ONCE = {  # of requests with one prefix that nobody has seen: the steps that they share it in
+    "one step": {},
+    "without overlap": {"overlap": False},
+    "chunks that end inside a page": {"max_num_batched_tokens": 60, "long_prefill_token_threshold": 23},
+    "pages of 1": {"block_size": 1},
+    "static": {"batching": "static", "max_num_seqs": 6},
+    "preempted": {"num_pages": 8, "max_num_batched_tokens": 60},
 }
 
 
@@ -69,6 +87,17 @@ def test_a_request_has_the_bits_that_it_has_alone(short: Reference, mode: str) -
 @pytest.mark.parametrize("mode", MODES)
 def test_two_hundred_requests_have_the_bits_that_they_have_alone(full: Reference, mode: str) -> None:
     check_mode(full, mode)
+
+
+@pytest.mark.parametrize("mode", ARRIVALS_AT_ONCE)
+def test_sharing_a_prefix_on_arrival_leaves_the_bits_alone(short: Reference, mode: str) -> None:
+    requests = alike_requests(6, prefix_len=90, vocab_size=2048)
+    found = run(build_engine(short.model, **ARRIVALS_AT_ONCE[mode]), requests, arrivals_per_step=6)
+    same_bits(found, run_alone(short.model, requests))
+    assert found.prefix_hits >= 5 * 64
+    assert (found.num_preemptions > 0) == (mode == "preempted")
+    if mode == "one step":
+        assert found.prefix_hits == 5 * 80
 
 
 def test_the_answers_are_worth_comparing(short: Reference) -> None:

@@ -6,8 +6,17 @@ import pytest
 
 from legato.ipc.messages import AddRequest
 from legato.kernels.library import instruction_sets
-from tests.engine.runs import Model, Run, build_engine, run, run_alone, same_bits, seeded_requests
-from tests.engine.test_exactness import MODES, NUM_FULL, NUM_SHORT
+from tests.engine.runs import (
+    Model,
+    Run,
+    alike_requests,
+    build_engine,
+    run,
+    run_alone,
+    same_bits,
+    seeded_requests,
+)
+from tests.engine.test_exactness import ARRIVALS_AT_ONCE, MODES, NUM_FULL, NUM_SHORT
 from tests.fakes import random_model
 from tests.quantized import FORMATS, as_format
 
@@ -66,3 +75,13 @@ def test_every_instruction_set_keeps_the_promise(
     isa: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check(isa, "q4", mode, NUM_SHORT, monkeypatch)
+
+
+@pytest.mark.parametrize("weights", FORMATS)
+@pytest.mark.parametrize("mode", ARRIVALS_AT_ONCE)
+def test_sharing_a_prefix_on_arrival_leaves_the_bits_alone(mode: str, weights: str) -> None:
+    requests = alike_requests(6, prefix_len=90, vocab_size=2048)
+    engine = build_engine(model_of(weights), **settings_of(weights), **ARRIVALS_AT_ONCE[mode])
+    found = run(engine, requests, arrivals_per_step=6)
+    same_bits(found, run_alone(model_of(weights), requests, **settings_of(weights)))
+    assert found.prefix_hits >= 5 * 64

@@ -75,7 +75,7 @@ class Decoder:
             h = tape.linear(tape.rms_norm(x, self.norm, EPS), self.pack(qkv))
             tape.add_linear(x, tape.attention(h, COS, SIN, layer, HEADS, SCALE), self.pack(out))
             h = tape.linear(tape.rms_norm(x, self.norm, EPS), self.pack(gate_up))
-            tape.add_linear(x, tape.silu_mul(h), self.pack(down))
+            tape.add_linear(x, tape.activate(h, "silu", is_gated=True), self.pack(down))
         tape.finish(tape.linear(tape.rms_norm(tape.select(x), self.norm, EPS), embedding))
         return tape
 

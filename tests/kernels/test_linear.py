@@ -153,6 +153,27 @@ def test_adding_a_product_is_one_rounded_sum(device: "Device", weight_format: "W
 
 
 @every_format
+@pytest.mark.parametrize("outputs", [37, 100])
+def test_a_bias_is_one_rounded_sum_before_the_product_is_added(
+    device: "Device", weight_format: "WeightFormat", outputs: int
+) -> None:
+    weight, x = matrix(weight_format, outputs, 96).packed(device), random_rows(9, 96)
+    bias, before = random_rows(1, outputs, seed=2)[0], device.pack("f32", random_rows(outputs, 96, seed=1))
+
+    def record(tape: "Tape", value: int) -> int:
+        into = tape.linear(value, before)
+        tape.add_linear(into, value, weight, bias)
+        return into
+
+    with_bias = product(device, x, weight) + bias
+    assert (
+        apply(device, x, lambda tape, value: tape.linear(value, weight, bias)).tobytes()
+        == with_bias.tobytes()
+    )
+    assert apply(device, x, record).tobytes() == (product(device, x, before) + with_bias).tobytes()
+
+
+@every_format
 @pytest.mark.parametrize("outputs", [1, 37, 100])
 def test_each_row_of_a_packed_matrix_can_be_read_back(
     device: "Device", weight_format: "WeightFormat", outputs: int

@@ -298,6 +298,77 @@ def test_prefix_counters_count_tokens_once_a_request() -> None:
     assert (manager.prefix_queries, manager.prefix_hits) == (11, 4)
 
 
+def test_request_that_fell_behind_takes_over_the_pages_of_who_is_ahead() -> None:
+    """b has begun page 1 itself and holds page 2 for later: both go back, and a's are read in their place."""
+    manager = manager_of(12, page_size=2)
+    prompt = [1, 2, 3, 4, 5, 6, 7]
+    manager.start("b", prompt)
+    manager.grow("b", 6)
+    manager.commit("b", prompt[:3])
+    manager.start("a", prompt)
+    manager.grow("a", 7)
+    manager.commit("a", prompt[:6])
+
+    assert manager.catch_up("b", prompt, cached_len=3) == 3
+
+    assert manager.pages("a") == [0, 3, 4, 5]
+    assert manager.pages("b") == [0, 3, 4]
+    assert manager.usage() == PageUsage(held=4, cached=0, free=8)
+    assert (manager.prefix_queries, manager.prefix_hits) == (14, 2 + 3)
+    assert manager.catch_up("b", prompt, cached_len=6) == 0
+    manager.check_integrity()
+    manager.release("a")
+    manager.release("b")
+    manager.check_integrity()
+
+
+def test_request_that_nobody_is_ahead_of_keeps_its_pages() -> None:
+    manager = manager_of(12, page_size=2)
+    for request_id, last, salt in [("a", 5, ""), ("b", 6, ""), ("c", 5, "other")]:
+        manager.start(request_id, [1, 2, 3, last, 7], salt)
+        manager.grow(request_id, 3)
+    manager.commit("a", [1, 2])
+    manager.grow("a", 4)
+    manager.commit("a", [1, 2, 3, 5])
+    manager.commit("b", [1, 2, 3])
+
+    assert manager.catch_up("b", [1, 2, 3, 6, 7], cached_len=3) == 0
+    assert manager.catch_up("c", [1, 2, 3, 5, 7], cached_len=0) == 0
+    assert manager.pages("b") == [2, 3]
+    assert manager.pages("c") == [4, 5]
+
+
+def test_last_token_is_never_taken_over() -> None:
+    manager = manager_of(8)
+    for request_id in ["a", "b"]:
+        manager.start(request_id, [1, 2, 3])
+    manager.grow("a", 3)
+    manager.commit("a", [1, 2, 3])
+
+    assert manager.catch_up("b", [1, 2, 3], cached_len=0) == 2
+
+
+def test_without_prefix_caching_nothing_is_taken_over() -> None:
+    manager = manager_of(8, enable_prefix_caching=False)
+    for request_id in ["a", "b"]:
+        manager.start(request_id, [1, 2, 3])
+    manager.grow("a", 3)
+    manager.commit("a", [1, 2, 3])
+
+    assert manager.catch_up("b", [1, 2, 3], cached_len=0) == 0
+
+
+def test_what_a_resumed_request_takes_over_is_not_counted_again() -> None:
+    manager = manager_of(8)
+    manager.start("a", [1, 2, 3])
+    manager.start("b", [1, 2, 3], is_resumed=True)
+    manager.grow("a", 3)
+    manager.commit("a", [1, 2, 3])
+
+    assert manager.catch_up("b", [1, 2, 3], cached_len=0) == 2
+    assert (manager.prefix_queries, manager.prefix_hits) == (3, 0)
+
+
 def test_lost_page_is_found() -> None:
     manager = manager_of(4)
     manager._allocator.allocate(1)

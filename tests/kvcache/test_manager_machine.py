@@ -96,7 +96,10 @@ class ManagerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), back=st.integers(0, 3))
     def commit(self, data: st.DataObject, back: int) -> None:
         request_id = data.draw(st.sampled_from(sorted(self.tokens)))
-        token_ids = self.tokens[request_id][: max(0, self.written[request_id] - back)]
+        self.commit_first(request_id, max(0, self.written[request_id] - back))
+
+    def commit_first(self, request_id: str, num_tokens: int) -> None:
+        token_ids = self.tokens[request_id][:num_tokens]
         before = list(self.manager.pages(request_id))
         self.manager.commit(request_id, token_ids)
         assert list(self.manager.pages(request_id)) == before
@@ -109,6 +112,27 @@ class ManagerMachine(RuleBasedStateMachine):
             self.model.lock(prefixes[len(held) :])
             self.locked[request_id] = prefixes
             self.num_private[request_id] -= len(prefixes) - len(held) - len(duplicates)
+
+    @precondition(lambda self: self.tokens)
+    @rule(data=st.data())
+    def catch_up(self, data: st.DataObject) -> None:
+        request_id = data.draw(st.sampled_from(sorted(self.tokens)))
+        written = self.written[request_id]
+        self.commit_first(request_id, written)
+        known = self.tokens[request_id][: written + 5]
+        held, found = self.locked[request_id], self.model.match(known[:-1], self.salts[request_id])
+        before = list(self.manager.pages(request_id))
+        gained = self.manager.catch_up(request_id, known, written)
+        ahead = found[len(held) :]
+        assert gained == (len(found) * self.page_size - written if ahead else 0)
+        if ahead:
+            self.model.use(found)
+            self.model.lock(ahead)
+            self.locked[request_id] = found
+            self.num_private[request_id] -= len(before[len(held) : len(found)])
+            before[len(held) : len(found)] = self.model.pages(ahead)
+            self.written[request_id] += gained
+        assert list(self.manager.pages(request_id)) == before
 
     @precondition(lambda self: self.tokens)
     @rule(data=st.data())

@@ -9,7 +9,7 @@ from legato.core.errors import ModelError
 from legato.models.registry import build_program
 from legato.program.builder import Builder
 from legato.program.check import check_program, check_weights
-from legato.program.ops import Program, RopeConfig, Rows, Value, Weight
+from legato.program.ops import Activation, Program, RopeConfig, Rows, Value, Weight
 from tests.fakes import random_model
 
 TABLE = Weight("table", (100, 8))
@@ -43,6 +43,22 @@ MISFITS: dict[str, tuple[Write, str]] = {
         lambda p, x: p.rms_norm(x, Weight("norm", (9,)), eps=1e-5),
         r"RmsNorm of norm: weight must be \(8,\), not \(9,\)",
     ),
+    "a norm of heads that do not fill a row": (
+        lambda p, x: p.rms_norm(x, Weight("norm", (3,)), eps=1e-5),
+        r"RmsNorm of norm: weight must be \(8,\), not \(3,\)",
+    ),
+    "a layer norm's bias of another width": (
+        lambda p, x: p.layer_norm(x, Weight("norm", (8,)), Weight("bias", (4,)), eps=1e-5),
+        r"LayerNorm of norm, bias: bias must be \(8,\), not \(4,\)",
+    ),
+    "a bias that fits another matrix": (
+        lambda p, x: p.linear(x, Weight("up", (6, 8)), biases=(Weight("bias", (8,)),)),
+        r"Linear of up, bias: biases must be \[\(6,\)\], not \[\(8,\)\]",
+    ),
+    "a bias for one matrix of two": (
+        lambda p, x: p.linear(x, Weight("up", (6, 8)), Weight("down", (2, 8)), biases=(Weight("b", (6,)),)),
+        r"Linear of up, down, b: biases must be \[\(6,\), \(2,\)\], not \[\(6,\)\]",
+    ),
     "parts that leave something over": (
         lambda p, x: p.split(x, 5, 2)[0],
         "Split: sum of widths must be 8, not 7",
@@ -56,8 +72,8 @@ MISFITS: dict[str, tuple[Write, str]] = {
         r"Add: b must be \('tokens', 8\), not \('samples', 8\)",
     ),
     "a gate of another width": (
-        lambda p, x: p.silu_mul(x, p.linear(x, Weight("up", (6, 8)))),
-        r"SiluMul: up must be \('tokens', 8\), not \('tokens', 6\)",
+        lambda p, x: p.gate(x, p.linear(x, Weight("up", (6, 8))), Activation.SILU),
+        r"Gate: up must be \('tokens', 8\), not \('tokens', 6\)",
     ),
     "a second selection": (lambda p, x: p.select(x), "Select: rows of x must be tokens, not samples"),
     "half a head": (

@@ -66,7 +66,8 @@ class Driver:
     """Plans, "computes" and updates; `lookahead` steps may be in flight while the next is planned.
 
     The fake device keeps what a real one would: the tokens of each row, and which token of which row each
-    page holds. It asserts that every position that a step reads was written, by this very prefix.
+    page holds. Like a backend, it writes all of a step's positions before it reads any. It asserts that every
+    position that a step reads was written, by this very prefix.
     """
 
     scheduler: Scheduler
@@ -84,6 +85,7 @@ class Driver:
         plan = self.scheduler.plan()
         share = {chunk.request_id: chunk.num_tokens for chunk in plan.chunks}
         assert sum(share.values()) <= self.scheduler.config.max_step_tokens
+        assert share.keys() <= self.scheduler.running.keys(), "nobody is preempted once the plan has them"
         if plan.chunks:
             self.shares.append(share)
             self._in_flight.append(self._compute(plan))
@@ -114,23 +116,25 @@ class Driver:
     def _compute(self, plan: StepPlan) -> StepOutput:
         page_size = self.scheduler.kv.config.page_size
         output = StepOutput(plan.step, {})
+        to_read: list[tuple[tuple[int, int], int]] = []
         for chunk in plan.chunks:
             if chunk.row_start is not None:
                 self._rows[chunk.row] = list(chunk.row_start.token_ids)
                 self._row_pages[chunk.row] = []
             ids, pages = self._rows[chunk.row], self._row_pages[chunk.row]
-            assert len(pages) == chunk.page_start
-            pages += chunk.new_pages
+            assert len(pages) >= chunk.page_start
+            pages[chunk.page_start :] = chunk.new_pages
             keys = [hash(tuple(ids[: position + 1])) for position in range(chunk.end)]
             places = [(pages[position // page_size], position % page_size) for position in range(chunk.end)]
-            for place, key in zip(places[: chunk.start], keys, strict=False):
-                assert self._page_keys.get(place) == key, "a step reads K/V that is not its own prefix's"
+            to_read += zip(places[: chunk.start], keys, strict=False)
             self._page_keys |= dict(zip(places[chunk.start :], keys[chunk.start :], strict=True))
             if chunk.samples:
                 token_id = next_token(ids[: chunk.end])
                 del ids[chunk.end :]
                 ids.append(token_id)
                 output.token_ids[chunk.request_id] = token_id
+        for place, key in to_read:
+            assert self._page_keys.get(place) == key, "a step reads K/V that is not its own prefix's"
         return output
 
 

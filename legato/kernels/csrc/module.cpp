@@ -35,6 +35,7 @@ using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>>;
 
 constexpr std::array<const char*, 6> kFormatNames = {"f32", "bf16", "f16", "q4", "q8", "i8"};  // in the order of Format
+constexpr std::array<const char*, 4> kActivationNames = {"silu", "gelu", "gelu_tanh", "relu"};  // of Activation
 
 void require(bool holds, const std::string& text) {
     if (!holds) throw std::invalid_argument(text);
@@ -45,11 +46,18 @@ void require_size(const char* name, size_t found, int64_t wanted) {
             std::string(name) + ": " + std::to_string(found) + " entries, must be " + std::to_string(wanted));
 }
 
-Format format_named(const std::string& name) {
-    for (size_t i = 0; i < kFormatNames.size(); ++i) {
-        if (name == kFormatNames[i]) return static_cast<Format>(i);
+template <size_t size>
+int32_t index_named(const char* kind, const std::string& name, const std::array<const char*, size>& names) {
+    std::string all;
+    for (size_t i = 0; i < size; ++i) {
+        if (name == names[i]) return static_cast<int32_t>(i);
+        all += (i ? ", " : "") + std::string(names[i]);
     }
-    throw std::invalid_argument("there is no weight format \"" + name + "\"; there are f32, bf16, f16, q4, q8, i8");
+    throw std::invalid_argument("there is no " + std::string(kind) + " \"" + name + "\"; there are " + all);
+}
+
+Format format_named(const std::string& name) {
+    return static_cast<Format>(index_named("weight format", name, kFormatNames));
 }
 
 bool has_groups(Format format) { return format == Format::Q4 || format == Format::Q8; }
@@ -221,6 +229,18 @@ std::unique_ptr<KVStore> kv_store(Device&, int64_t num_layers, int64_t num_pages
     return std::make_unique<KVStore>(KVShape{num_layers, num_pages, page_size, num_kv_heads, head_dim, is_bf16});
 }
 
+using Vector = Array<float, 1>;
+
+std::vector<float> copied(const Vector& array) { return {array.data(), array.data() + array.size()}; }
+
+std::vector<float> copied(const std::optional<Vector>& array) {
+    return array ? copied(*array) : std::vector<float>();
+}
+
+int activate(Tape& tape, int x, const std::string& function, bool is_gated) {
+    return tape.activate(x, static_cast<Activation>(index_named("activation", function, kActivationNames)), is_gated);
+}
+
 int attention(Tape& tape, int qkv, const Array<float, 2>& cos, const Array<float, 2>& sin, int64_t layer,
               int64_t num_heads, float scale) {
     require(cos.shape(0) == sin.shape(0) && cos.shape(1) == sin.shape(1), "cos and sin must be of one shape");
@@ -286,23 +306,42 @@ void bind_device(nb::module_& m) {
 
 void bind_tape(nb::module_& m) {
     nb::class_<Tape>(m, "Tape")
-        .def("embedding", [](Tape& self, const Weight& weight) { return self.embedding(weight.packed); }, "weight"_a,
-             nb::keep_alive<1, 2>())
+        .def(
+            "embedding",
+            [](Tape& self, const Weight& weight, bool by_position) { return self.embedding(weight.packed, by_position); },
+            "weight"_a, "by_position"_a = false, nb::keep_alive<1, 2>())
         .def(
             "rms_norm",
-            [](Tape& self, int x, const Array<float, 1>& weight, float eps) {
-                return self.rms_norm(x, {weight.data(), weight.data() + weight.size()}, eps);
-            },
+            [](Tape& self, int x, const Vector& weight, float eps) { return self.rms_norm(x, copied(weight), eps); },
             "x"_a, "weight"_a.noconvert(), "eps"_a)
-        .def("linear", [](Tape& self, int x, const Weight& weight) { return self.linear(x, weight.packed); }, "x"_a,
-             "weight"_a, nb::keep_alive<1, 3>())
+        .def(
+            "rms_norm_heads",
+            [](Tape& self, int x, int64_t column, int64_t num_heads, const Vector& weight, float eps) {
+                self.rms_norm_heads(x, column, num_heads, copied(weight), eps);
+            },
+            "x"_a, "column"_a, "num_heads"_a, "weight"_a.noconvert(), "eps"_a)
+        .def(
+            "layer_norm",
+            [](Tape& self, int x, const Vector& weight, const Vector& bias, float eps) {
+                return self.layer_norm(x, copied(weight), copied(bias), eps);
+            },
+            "x"_a, "weight"_a.noconvert(), "bias"_a.noconvert(), "eps"_a)
+        .def(
+            "linear",
+            [](Tape& self, int x, const Weight& weight, const std::optional<Vector>& bias) {
+                return self.linear(x, weight.packed, copied(bias));
+            },
+            "x"_a, "weight"_a, "bias"_a.noconvert() = nb::none(), nb::keep_alive<1, 3>())
         .def(
             "add_linear",
-            [](Tape& self, int into, int x, const Weight& weight) { self.add_linear(into, x, weight.packed); }, "into"_a,
-            "x"_a, "weight"_a, nb::keep_alive<1, 4>())
+            [](Tape& self, int into, int x, const Weight& weight, const std::optional<Vector>& bias) {
+                self.add_linear(into, x, weight.packed, copied(bias));
+            },
+            "into"_a, "x"_a, "weight"_a, "bias"_a.noconvert() = nb::none(), nb::keep_alive<1, 4>())
+        .def("add", &Tape::add, "a"_a, "b"_a)
         .def("attention", &attention, "qkv"_a, "cos"_a.noconvert(), "sin"_a.noconvert(), "layer"_a, "num_heads"_a,
              "scale"_a, nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>())
-        .def("silu_mul", &Tape::silu_mul, "gate_up"_a)
+        .def("activate", &activate, "x"_a, "function"_a, "is_gated"_a)
         .def("select", &Tape::select, "x"_a)
         .def("finish", &Tape::finish, "logits"_a)
         .def("forward", &forward, "token_ids"_a.noconvert(), "positions"_a.noconvert(), "query_starts"_a.noconvert(),

@@ -20,6 +20,9 @@ enum class Format : int32_t {
     I8 = 5,    // source: int8 [outputs, inputs], one scale an output
 };
 
+// Functions of one number, in legato/program/ops.py: Activation.
+enum class Activation : int32_t { Silu = 0, Gelu = 1, GeluTanh = 2, Relu = 3 };
+
 constexpr int64_t kGroup = 32;  // inputs that share a scale
 
 // Weights as the loader gives them. Unused pointers are null.
@@ -103,13 +106,18 @@ struct Kernels {
     void (*unpack_row)(const PackedWeight& weight, int64_t output, float* out);
 
     // out[row, output] (+= when add) for all rows and the outputs of panels [begin, end); out is [rows, outputs].
-    void (*linear)(const PackedWeight& weight, const Activations& x, float* out, bool add, int64_t begin, int64_t end);
+    // bias, [outputs] or null, is added to the product before that.
+    void (*linear)(const PackedWeight& weight, const Activations& x, const float* bias, float* out, bool add,
+                   int64_t begin, int64_t end);
 
     // Row-wise operations over rows [begin, end); widths are those of one row.
     void (*quantize)(const float* x, int64_t width, int8_t* q, float* scales, float* sums, int64_t begin, int64_t end);
     void (*rms_norm)(const float* x, const float* weight, float eps, int64_t width, float* out, int64_t begin, int64_t end);
-    // gate and up are the halves of each row of x [rows, 2 * width]
-    void (*silu_mul)(const float* x, int64_t width, float* out, int64_t begin, int64_t end);
+    void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int64_t width, float* out,
+                       int64_t begin, int64_t end);
+    // function of x [rows, width]; gated: of the first half of each row of x [rows, 2 * width], times the second
+    void (*activate)(Activation function, bool is_gated, const float* x, int64_t width, float* out, int64_t begin,
+                     int64_t end);
     // Turns the heads of q (into q_out, [rows, q_width]) and of k, and writes k and v to the K/V store.
     // qkv is [rows, q_width + 2 * kv_width]; cos and sin are [max_position, head_dim / 2].
     void (*rope_and_store)(const float* qkv, const float* cos, const float* sin, int64_t q_width, const Step& step,

@@ -20,7 +20,8 @@ static inline Kernels make_kernels(const char* name) {
     kernels.linear = linear;
     kernels.quantize = quantize;
     kernels.rms_norm = rms_norm;
-    kernels.silu_mul = silu_mul;
+    kernels.layer_norm = layer_norm;
+    kernels.activate = activate;
     kernels.rope_and_store = rope_and_store;
     kernels.attention_scratch_floats = attention_scratch_floats;
     kernels.attention = attention;

@@ -24,6 +24,7 @@ struct TileArgs {
     float* out;          // its element at the panel's first output
     int64_t out_stride;  // outputs
     int64_t width;       // outputs from the panel's first to the last
+    const float* bias;   // of the panel's outputs, or null
     bool add;
 };
 
@@ -209,7 +210,8 @@ __attribute__((noinline)) static void store_part(const F32 (*sums)[kPanelVectors
         for (int64_t begin = 0; begin < a.width; begin += kLanes) {
             float* out = a.out + r * a.out_stride + begin;
             const int64_t n = a.width - begin < kLanes ? a.width - begin : kLanes;
-            const F32 sum = sums[r][begin / kLanes];
+            F32 sum = sums[r][begin / kLanes];
+            if (a.bias) sum = add(sum, partial_load(a.bias + begin, n));
             partial_store(out, a.add ? add(partial_load(out, n), sum) : sum, n);
         }
     }
@@ -224,7 +226,8 @@ static inline void store_sums(const Sums<R>& sums, const TileArgs& a) {
     LEGATO_UNROLL for (int r = 0; r < R; r++) {
         LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) {
             float* out = a.out + r * a.out_stride + v * kLanes;
-            store(out, a.add ? add(load(out), sums.at[r][v]) : sums.at[r][v]);
+            const F32 sum = a.bias ? add(sums.at[r][v], load(a.bias + v * kLanes)) : sums.at[r][v];
+            store(out, a.add ? add(load(out), sum) : sum);
         }
     }
 }
@@ -259,8 +262,8 @@ static inline void multiply_panel(TileArgs a, int64_t num_rows) {
 }
 
 template <Format format>
-static inline void linear_as(const PackedWeight& weight, const Activations& x, float* out, bool add, int64_t begin,
-                             int64_t end) {
+static inline void linear_as(const PackedWeight& weight, const Activations& x, const float* bias, float* out,
+                             bool add, int64_t begin, int64_t end) {
     const int64_t row_bytes = x.inputs * (is_grouped(format) ? 1 : 4);
     const int64_t row_block = kRowTile + kRowBlockBytes / row_bytes / kRowTile * kRowTile;
     for (int64_t row = 0; row < x.rows; row += row_block) {
@@ -269,19 +272,21 @@ static inline void linear_as(const PackedWeight& weight, const Activations& x, f
             const std::byte* weights = weight.data + panel * panel_bytes(format, x.inputs);
             const int64_t output = panel * kPanelWidth;
             float* first = out + row * weight.outputs + output;
-            multiply_panel<format>({weights, x, row, first, weight.outputs, weight.outputs - output, add}, num_rows);
+            const float* panel_bias = bias ? bias + output : nullptr;
+            const int64_t width = weight.outputs - output;
+            multiply_panel<format>({weights, x, row, first, weight.outputs, width, panel_bias, add}, num_rows);
         }
     }
 }
 
-static inline void linear(const PackedWeight& weight, const Activations& x, float* out, bool add, int64_t begin,
-                          int64_t end) {
+static inline void linear(const PackedWeight& weight, const Activations& x, const float* bias, float* out, bool add,
+                          int64_t begin, int64_t end) {
     switch (weight.format) {
-        case Format::F32: return linear_as<Format::F32>(weight, x, out, add, begin, end);
-        case Format::BF16: return linear_as<Format::BF16>(weight, x, out, add, begin, end);
-        case Format::F16: return linear_as<Format::F16>(weight, x, out, add, begin, end);
-        case Format::Q4: return linear_as<Format::Q4>(weight, x, out, add, begin, end);
-        case Format::Q8: return linear_as<Format::Q8>(weight, x, out, add, begin, end);
-        case Format::I8: return linear_as<Format::I8>(weight, x, out, add, begin, end);
+        case Format::F32: return linear_as<Format::F32>(weight, x, bias, out, add, begin, end);
+        case Format::BF16: return linear_as<Format::BF16>(weight, x, bias, out, add, begin, end);
+        case Format::F16: return linear_as<Format::F16>(weight, x, bias, out, add, begin, end);
+        case Format::Q4: return linear_as<Format::Q4>(weight, x, bias, out, add, begin, end);
+        case Format::Q8: return linear_as<Format::Q8>(weight, x, bias, out, add, begin, end);
+        case Format::I8: return linear_as<Format::I8>(weight, x, bias, out, add, begin, end);
     }
 }

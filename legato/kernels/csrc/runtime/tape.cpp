@@ -76,34 +76,80 @@ void Tape::record_rows(std::vector<int> uses, int out, Compute compute) {
     record({parts, 1, row_bytes, 0, std::move(uses), std::move(compute)});
 }
 
-int Tape::embedding(const PackedWeight& weight) {
+int Tape::embedding(const PackedWeight& weight, bool by_position) {
     const int out = add_value(false, weight.inputs);
-    limits_.vocab = std::min(limits_.vocab, weight.outputs);
-    record_rows({out}, out, [this, out, weight](const Replay& replay, int64_t begin, int64_t end, int) {
+    auto& limit = by_position ? limits_.num_positions : limits_.vocab;
+    limit = std::min(limit, weight.outputs);
+    record_rows({out}, out, [this, out, weight, by_position](const Replay& replay, int64_t begin, int64_t end, int) {
+        const auto* indices = by_position ? replay.step.positions : replay.step.token_ids;
         for (int64_t row = begin; row < end; ++row) {
-            kernels_.unpack_row(weight, replay.step.token_ids[row], values_[out].values + row * weight.inputs);
+            kernels_.unpack_row(weight, indices[row], values_[out].values + row * weight.inputs);
         }
     });
     return out;
 }
 
 int Tape::rms_norm(int x, std::vector<float> weight, float eps) {
-    const auto width = value(x, "rms_norm").width;
-    require_equal(static_cast<int64_t>(weight.size()), width, "rms_norm: width of the weight");
+    const auto row_width = value(x, "rms_norm").width, width = static_cast<int64_t>(weight.size());
+    require(width >= 1 && row_width % width == 0, "rms_norm: width of the weight: " + std::to_string(width) +
+                                                      ", must divide " + std::to_string(row_width));
+    const auto heads = row_width / width;
+    const int out = add_value(values_[x].is_samples, row_width);
+    record_rows({x, out}, out, [=, weight = std::move(weight)](const Replay&, int64_t begin, int64_t end, int) {
+        const auto& in = values_[x];
+        kernels_.rms_norm(in.values, weight.data(), eps, width, values_[out].values, begin * heads, end * heads);
+    });
+    return out;
+}
+
+// Each head of columns [column, column + num_heads * width of the weight), in place.
+void Tape::rms_norm_heads(int x, int64_t column, int64_t num_heads, std::vector<float> weight, float eps) {
+    const auto row_width = value(x, "rms_norm_heads").width, width = static_cast<int64_t>(weight.size());
+    require(width >= 1 && column >= 0 && num_heads >= 1 && column + num_heads * width <= row_width,
+            "rms_norm_heads: the heads must lie within the " + std::to_string(row_width) + " columns of the value");
+    values_[x].is_quantized = false;
+    record_rows({x}, x, [=, weight = std::move(weight)](const Replay&, int64_t begin, int64_t end, int) {
+        for (int64_t row = begin; row < end; ++row) {
+            auto* heads = values_[x].values + row * row_width + column;
+            kernels_.rms_norm(heads, weight.data(), eps, width, heads, 0, num_heads);
+        }
+    });
+}
+
+int Tape::layer_norm(int x, std::vector<float> weight, std::vector<float> bias, float eps) {
+    const auto width = value(x, "layer_norm").width;
+    require_equal(static_cast<int64_t>(weight.size()), width, "layer_norm: width of the weight");
+    require_equal(static_cast<int64_t>(bias.size()), width, "layer_norm: width of the bias");
     const int out = add_value(values_[x].is_samples, width);
     record_rows({x, out}, out,
-                [this, x, out, width, eps, weight = std::move(weight)](const Replay&, int64_t begin, int64_t end, int) {
-                    kernels_.rms_norm(values_[x].values, weight.data(), eps, width, values_[out].values, begin, end);
+                [=, weight = std::move(weight), bias = std::move(bias)](const Replay&, int64_t begin, int64_t end,
+                                                                              int) {
+                    kernels_.layer_norm(values_[x].values, weight.data(), bias.data(), eps, width, values_[out].values,
+                                        begin, end);
                 });
     return out;
 }
 
-int Tape::silu_mul(int gate_up) {
-    const auto both = value(gate_up, "silu_mul").width;
-    require(both % 2 == 0, "silu_mul: its input must be two halves of equal width");
-    const int out = add_value(values_[gate_up].is_samples, both / 2);
-    record_rows({gate_up, out}, out, [this, gate_up, out, both](const Replay&, int64_t begin, int64_t end, int) {
-        kernels_.silu_mul(values_[gate_up].values, both / 2, values_[out].values, begin, end);
+int Tape::add(int a, int b) {
+    const auto width = value(a, "add").width;
+    require_equal(value(b, "add").width, width, "add: width of what is added");
+    require_equal(values_[b].is_samples, values_[a].is_samples, "add: rows are of samples");
+    const int out = add_value(values_[a].is_samples, width);
+    record_rows({a, b, out}, out, [=](const Replay&, int64_t begin, int64_t end, int) {
+        const auto *in = values_[a].values, *added = values_[b].values;
+        auto* sum = values_[out].values;
+        for (auto i = begin * width; i < end * width; ++i) sum[i] = in[i] + added[i];
+    });
+    return out;
+}
+
+int Tape::activate(int x, Activation function, bool is_gated) {
+    const auto in_width = value(x, "activate").width;
+    require(!is_gated || in_width % 2 == 0, "activate: a gated input must be two halves of equal width");
+    const auto width = is_gated ? in_width / 2 : in_width;
+    const int out = add_value(values_[x].is_samples, width);
+    record_rows({x, out}, out, [=](const Replay&, int64_t begin, int64_t end, int) {
+        kernels_.activate(function, is_gated, values_[x].values, width, values_[out].values, begin, end);
     });
     return out;
 }
@@ -121,32 +167,34 @@ int Tape::select(int x) {
     return out;
 }
 
-int Tape::linear(int x, const PackedWeight& weight) {
+int Tape::linear(int x, const PackedWeight& weight, std::vector<float> bias) {
     value(x, "linear");
     const int out = add_value(values_[x].is_samples, weight.outputs);
-    record_linear(out, x, weight, false);
+    record_linear(out, x, weight, std::move(bias), false);
     return out;
 }
 
-void Tape::add_linear(int into, int x, const PackedWeight& weight) {
+void Tape::add_linear(int into, int x, const PackedWeight& weight, std::vector<float> bias) {
     require(into != x, "add_linear: a product cannot be added to its own input");
     require_equal(value(into, "add_linear").width, weight.outputs, "add_linear: width of what is added to");
     require_equal(values_[into].is_samples, value(x, "add_linear").is_samples, "add_linear: rows are of samples");
-    record_linear(into, x, weight, true);
+    record_linear(into, x, weight, std::move(bias), true);
     values_[into].is_quantized = false;
 }
 
-void Tape::record_linear(int out, int x, const PackedWeight& weight, bool add) {
+void Tape::record_linear(int out, int x, const PackedWeight& weight, std::vector<float> bias, bool add) {
     require_equal(weight.inputs, values_[x].width, "linear: inputs of the weight");
+    if (!bias.empty()) require_equal(static_cast<int64_t>(bias.size()), weight.outputs, "linear: width of the bias");
     if (reads_int8(weight.format)) quantize(x);
     const auto panels = (weight.outputs + kernels_.panel_width - 1) / kernels_.panel_width;
     const auto bytes = kernels_.packed_bytes(weight.format, weight.outputs, weight.inputs) / panels;
     record({Parts::kPanels, panels, bytes, kernels_.panel_width * weight.inputs / kWorkPerByte, {x, out},
-            [this, x, out, weight, add](const Replay& replay, int64_t begin, int64_t end, int) {
+            [this, x, out, weight, bias = std::move(bias), add](const Replay& replay, int64_t begin, int64_t end, int) {
                 const auto& in = values_[x];
                 const auto rows = in.is_samples ? replay.step.num_samples : replay.step.num_tokens;
                 const Activations activations{rows, in.width, in.values, in.q, in.scales, in.sums};
-                kernels_.linear(weight, activations, values_[out].values, add, begin, end);
+                const auto* added = bias.empty() ? nullptr : bias.data();
+                kernels_.linear(weight, activations, added, values_[out].values, add, begin, end);
             }});
 }
 

@@ -27,12 +27,15 @@ class Tape {
     Tape(const Tape&) = delete;
     Tape& operator=(const Tape&) = delete;
 
-    int embedding(const PackedWeight& weight);
+    int embedding(const PackedWeight& weight, bool by_position);
     int rms_norm(int x, std::vector<float> weight, float eps);
-    int linear(int x, const PackedWeight& weight);
-    void add_linear(int into, int x, const PackedWeight& weight);
+    void rms_norm_heads(int x, int64_t column, int64_t num_heads, std::vector<float> weight, float eps);
+    int layer_norm(int x, std::vector<float> weight, std::vector<float> bias, float eps);
+    int linear(int x, const PackedWeight& weight, std::vector<float> bias);
+    void add_linear(int into, int x, const PackedWeight& weight, std::vector<float> bias);
+    int add(int a, int b);
     int attention(int qkv, const Rotation& rotation, int64_t layer, int64_t num_heads, float scale);
-    int silu_mul(int gate_up);
+    int activate(int x, Activation function, bool is_gated);
     int select(int x);
     void finish(int logits);
 
@@ -80,7 +83,7 @@ class Tape {
     Value& value(int index, const char* operation);
     void record(Operation operation);
     void record_rows(std::vector<int> uses, int out, Compute compute);
-    void record_linear(int out, int x, const PackedWeight& weight, bool add);
+    void record_linear(int out, int x, const PackedWeight& weight, std::vector<float> bias, bool add);
     void quantize(int x);
     int record_rope(int qkv, const Rotation& rotation, const KVLayer& kv, int64_t num_heads);
     void plan_memory();
