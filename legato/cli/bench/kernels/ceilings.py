@@ -3,14 +3,16 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from legato.cli.bench.kernels.command import FORMATS
+
 if TYPE_CHECKING:
     from legato.kernels._native import Device, WeightFormat
 
-FORMATS: "tuple[WeightFormat, ...]" = ("f32", "bf16", "q4", "q8", "i8")
 NUM_TRIES = 5
 
 
@@ -41,6 +43,9 @@ class Cost:
     num_ops: float
     format: "WeightFormat"
 
+    def times(self, count: int) -> "Cost":
+        return Cost(self.num_bytes * count, self.num_ops * count, self.format)
+
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(self.num_bytes + other.num_bytes, self.num_ops + other.num_ops, self.format)
 
@@ -48,10 +53,10 @@ class Cost:
 def measure_ceilings(device: "Device", *, read_bytes: int, num_rounds: int) -> Ceilings:
     """The best of some tries each: what else the machine does can only slow them."""
     data = np.ones(read_bytes // 4, np.float32)
-    read_s, _ = _best(lambda: device.probe_read(data))
-    op_rates = {}
+    read_s, _ = _best(partial(device.probe_read, data))
+    op_rates: dict[WeightFormat, float] = {}
     for each in FORMATS:
-        seconds, num = _best(lambda each=each: device.probe_multiply(each, num_rounds))  # type: ignore[misc]
+        seconds, num = _best(partial(device.probe_multiply, each, num_rounds))
         op_rates[each] = 2 * num / seconds
     return Ceilings(data.nbytes / read_s, op_rates)
 

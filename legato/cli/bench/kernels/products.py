@@ -2,7 +2,9 @@
 
 import importlib
 import importlib.util
+from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -11,10 +13,10 @@ from legato.backends.stored_weight import GROUP_LEN, to_bfloat16
 from legato.cli.bench.kernels.ceilings import Cost
 from legato.cli.bench.kernels.tapes import random_rows, recorded, replay, rows_step, source
 from legato.core.errors import ConfigError
-from legato.modelfiles.model_config import ModelConfig
+from legato.program.ops import Linear, Program
 
 if TYPE_CHECKING:
-    from legato.kernels._native import Device, PackedWeight, Tape, WeightFormat
+    from legato.kernels._native import Device, Tape, WeightFormat
 
 WEIGHT_BITS: "dict[WeightFormat, float]" = {"f32": 32, "bf16": 16, "q4": 5, "q8": 8.5, "i8": 8}
 
@@ -47,22 +49,21 @@ class Contestant(Protocol):
         ...
 
 
-def products_of(config: ModelConfig, num_layers: int) -> tuple[Product, ...]:
-    """In the order of a layer; the head comes last."""
-    q_width = config.num_heads * config.head_dim
-    qkv_width = q_width + 2 * config.num_kv_heads * config.head_dim
-    hidden, wide = config.hidden_size, config.intermediate_size
-    return (
-        Product("q, k, v", qkv_width, hidden, num_layers),
-        Product("attention out", hidden, q_width, num_layers),
-        Product("gate, up", 2 * wide, hidden, num_layers),
-        Product("down", hidden, wide, num_layers),
-        Product("head", config.vocab_size, hidden, 1),
-    )
+def products_of(program: Program, max_count: int) -> tuple[Product, ...]:
+    """Every product of the program, those of all layers together, at most `max_count` of a kind."""
+    linears = [op for op in program.ops if isinstance(op, Linear)]
+    kinds = Counter((_name(op), sum(each.shape[0] for each in op.weights), op.x.width) for op in linears)
+    return tuple(Product(*kind, min(count, max_count)) for kind, count in kinds.items())
+
+
+def _name(op: Linear) -> str:
+    """q_proj + k_proj + v_proj; what stands in no layer is the head, whatever weights it shares."""
+    names = [each.name for each in op.weights]
+    return " + ".join(name.rpartition(".")[2] for name in names) if "layers." in names[0] else "head"
 
 
 class NativeProducts:
-    """Tapes of the native library. Each product reads rows of its own, as in a model: they are quantised anew."""
+    """Tapes of the native library; each product reads rows of its own, so they are quantised anew for it."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ def _weight_arrays(product: Product, weight_format: "WeightFormat") -> tuple[Any
         return (to_bfloat16(random_rows(*shape)),)
     if product.inputs % GROUP_LEN:
         raise ConfigError(
-            f"--formats {weight_format}: the {product.inputs} inputs of {product.name} are no multiple of {GROUP_LEN}"
+            f"--formats {weight_format}: {product.name} has {product.inputs} inputs, no groups of {GROUP_LEN}"
         )
     rng = np.random.default_rng(0)
     groups = np.full((product.outputs, product.inputs // GROUP_LEN), 0.01, np.float32)
@@ -107,6 +108,11 @@ def _weight_arrays(product: Product, weight_format: "WeightFormat") -> tuple[Any
         return rng.integers(0, 256, (shape[0], shape[1] // 2), np.uint8), groups, -groups
     values = rng.integers(-127, 128, shape, np.int8)
     return values, groups if weight_format == "q8" else np.full(product.outputs, 0.01, np.float32)
+
+
+@cache
+def _inputs(num_rows: int, width: int) -> np.ndarray:
+    return random_rows(num_rows, width)
 
 
 class NumpyProducts:
@@ -117,12 +123,12 @@ class NumpyProducts:
 
     def __init__(self, products: tuple[Product, ...]) -> None:
         self.weights = {
-            product: [random_rows(product.outputs, product.inputs) for _ in range(product.count)]
+            product: [random_rows(product.outputs, product.inputs).copy() for _ in range(product.count)]
             for product in products
         }
 
     def run(self, product: Product, num_rows: int) -> None:
-        x = random_rows(num_rows, product.inputs)
+        x = _inputs(num_rows, product.inputs)
         for weight in self.weights[product]:
             x @ weight.T
 
@@ -136,15 +142,18 @@ class TorchProducts:
         self._torch: Any = importlib.import_module("torch")
         self._torch.set_num_threads(num_threads)
         self._dtype = {"f32": self._torch.float32, "bf16": self._torch.bfloat16}[weight_format]
+        self._inputs: dict[tuple[int, int], Any] = {}
         self._weights = {
             product: [self._torch.from_numpy(weight).to(self._dtype) for weight in weights]
             for product, weights in numpy.weights.items()
         }
 
     def run(self, product: Product, num_rows: int) -> None:
-        linear = self._torch.nn.functional.linear
+        shape = (num_rows, product.inputs)
+        if shape not in self._inputs:
+            self._inputs[shape] = self._torch.from_numpy(_inputs(*shape)).to(self._dtype)
+        x, linear = self._inputs[shape], self._torch.nn.functional.linear
         with self._torch.inference_mode():
-            x = self._torch.from_numpy(random_rows(num_rows, product.inputs)).to(self._dtype)
             for weight in self._weights[product]:
                 linear(x, weight)
 

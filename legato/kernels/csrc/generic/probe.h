@@ -29,7 +29,7 @@ static inline float probe_read(const float* data, int64_t begin, int64_t end) {
 // that none can be left out.
 template <Format format>
 static inline I32 probe_integers(I32 x) {
-    if constexpr (format != Format::Q4) return dot(x, i8_bytes(set1(0x01fe03fc)), x);
+    if constexpr (format != Format::Q4) return dot(set1(1), i8_bytes(set1(0x01fe03fc)), x);  // not to x: it would overflow
     U4Sum sum{};
     LEGATO_UNROLL for (int w = 1; w <= 8; w++) sum = dot(sum, U4Bytes{set1(0x01010101 * w)}, x);
     return to_i32(sum);
