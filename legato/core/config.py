@@ -76,9 +76,14 @@ class EngineConfig:
     max_num_batched_tokens: int = flag(
         512, "tokens that one step computes at most", least=1, aliases=("--chunked-prefill-size",)
     )
+    mixed_prefill_tokens: int = flag(
+        128,
+        "tokens of prompts in a step in which requests decode: every stream waits for such a step",
+        least=1,
+    )
     long_prefill_token_threshold: int | None = flag(
         None,
-        "tokens of one prompt in a step while others wait; by default half the step's",
+        "tokens of one prompt in a step while others wait; by default half of the room in the step",
         type=int,
         least=1,
     )
@@ -123,13 +128,15 @@ class ServerConfig:
 class SchedulerConfig:
     """The scheduler's part, resolved.
 
-    long_prefill_tokens  tokens of one prompt in a step while others wait
-    max_preemptions      a request preempted so often is next admitted with all the pages it can need
+    mixed_prefill_tokens  tokens of prompts in a step that has decodes
+    long_prefill_tokens   tokens of one prompt in a step while others wait; None: half of the room
+    max_preemptions       a request preempted so often is next admitted with all the pages it can need
     """
 
     max_num_seqs: int
     max_step_tokens: int
-    long_prefill_tokens: int
+    mixed_prefill_tokens: int
+    long_prefill_tokens: int | None
     max_model_len: int
     max_queued: int = 2048
     max_preemptions: int = 3

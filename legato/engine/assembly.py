@@ -113,7 +113,8 @@ def resolve_scheduling(config: EngineConfig, max_model_len: int) -> SchedulerCon
     return SchedulerConfig(
         max_num_seqs=config.max_num_seqs or (STATIC_ROUND if config.batching == "static" else 64),
         max_step_tokens=config.max_num_batched_tokens,
-        long_prefill_tokens=config.long_prefill_token_threshold or max(1, config.max_num_batched_tokens // 2),
+        mixed_prefill_tokens=config.mixed_prefill_tokens,
+        long_prefill_tokens=config.long_prefill_token_threshold,
         max_model_len=max_model_len,
         max_queued=config.max_num_queued_reqs,
     )

@@ -36,9 +36,8 @@ class Admission:
             request.token_ids, self.kv_len(request), reserved=pledged, salt=request.cache_salt
         )
 
-    def chunk_len(self, request: Request, tokens_left: int, *, others_wait: bool) -> int:
-        """Tokens of the request's known ones to compute in this step; 0 when no page is to be had."""
+    def chunk_len(self, request: Request, limit: int) -> int:
+        """Tokens of the request's known ones to compute in this step, of `limit`; 0 when no page is left."""
         held_and_free = len(self._kv.pages(request.request_id)) + self._kv.num_available_pages
         room = held_and_free * self._kv.config.page_size - request.device_len
-        limit = self._config.long_prefill_tokens if others_wait else tokens_left
-        return max(0, min(len(request.token_ids) - request.device_len, tokens_left, limit, room))
+        return max(0, min(len(request.token_ids) - request.device_len, limit, room))

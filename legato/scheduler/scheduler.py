@@ -152,6 +152,9 @@ class Scheduler:
                 draft.add(request, tuple(self.kv.pages(request.request_id)))
 
     def _add_prefills(self, draft: StepDraft) -> None:
+        if draft.chunks:  # every stream waits for this step
+            draft.tokens_left = min(draft.tokens_left, self.config.mixed_prefill_tokens)
+        draft.fair_share = self.config.long_prefill_tokens or max(1, draft.tokens_left // 2)
         half_prefilled = self._half_prefilled()
         for request in half_prefilled:
             if request.is_admitted and draft.tokens_left and not self._add_chunk(request, draft):
@@ -175,12 +178,13 @@ class Scheduler:
         """Grant the request its next chunk; False when there is no page for it."""
         self._skip_computed(request)
         others_wait = len(self._half_prefilled()) > 1 or bool(self.waiting)
-        chunk_len = self._admission.chunk_len(request, draft.tokens_left, others_wait=others_wait)
+        limit = min(draft.tokens_left, draft.fair_share) if others_wait else draft.tokens_left
+        chunk_len = self._admission.chunk_len(request, limit)
         while chunk_len == 0 and not draft.chunks:  # nobody else moves, so nobody will give a page back
             self._preempt(self._youngest(draft), draft)
             if not request.is_admitted:
                 return False
-            chunk_len = self._admission.chunk_len(request, draft.tokens_left, others_wait=others_wait)
+            chunk_len = self._admission.chunk_len(request, limit)
         if chunk_len == 0:
             return False
         grown = self.kv.grow(request.request_id, request.device_len + chunk_len)

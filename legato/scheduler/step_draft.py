@@ -10,6 +10,7 @@ class StepDraft:
     def __init__(self, step: int, max_tokens: int) -> None:
         self.step = step
         self.tokens_left = max_tokens
+        self.fair_share = max_tokens  # tokens of one prompt while others wait
         self.chunks: dict[str, ScheduledChunk] = {}
         self.has_preempted = (
             False  # then nobody is admitted in this step: the victim's last token may be in flight

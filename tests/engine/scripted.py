@@ -67,6 +67,7 @@ def scripted_core(
     config = SchedulerConfig(
         max_num_seqs=max_num_seqs,
         max_step_tokens=16,
+        mixed_prefill_tokens=16,
         long_prefill_tokens=8,
         max_model_len=64,
         max_queued=max_queued,

@@ -61,19 +61,19 @@ def test_requests_at_once(settings: dict[str, object], num_rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "step", "long"),
+    ("settings", "step", "mixed", "long"),
     [
-        ({}, 512, 256),
-        ({"max_num_batched_tokens": 7}, 7, 3),
-        ({"max_num_batched_tokens": 1}, 1, 1),
-        ({"long_prefill_token_threshold": 5}, 512, 5),
+        ({}, 512, 128, None),
+        ({"max_num_batched_tokens": 7}, 7, 128, None),
+        ({"mixed_prefill_tokens": 9, "long_prefill_token_threshold": 5}, 512, 9, 5),
     ],
 )
-def test_tokens_of_a_step_and_of_a_long_prompt_in_it(
-    settings: dict[str, object], step: int, long: int
+def test_tokens_of_a_step_and_of_prompts_in_it(
+    settings: dict[str, object], step: int, mixed: int, long: int | None
 ) -> None:
     resolved = resolve_scheduling(EngineConfig(**settings), 2048)
-    assert (resolved.max_step_tokens, resolved.long_prefill_tokens) == (step, long)
+    found = (resolved.max_step_tokens, resolved.mixed_prefill_tokens, resolved.long_prefill_tokens)
+    assert found == (step, mixed, long)
 
 
 def test_pool_is_a_gibibyte_or_a_quarter_of_the_memory(memory: list[int]) -> None:

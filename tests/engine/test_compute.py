@@ -9,7 +9,9 @@ from legato.core.config import EngineConfig, SchedulerConfig
 from legato.core.errors import ConfigError
 from legato.kernels.library import NoKernels
 
-SCHEDULING = SchedulerConfig(max_num_seqs=4, max_step_tokens=64, long_prefill_tokens=32, max_model_len=128)
+SCHEDULING = SchedulerConfig(
+    max_num_seqs=4, max_step_tokens=64, mixed_prefill_tokens=32, long_prefill_tokens=None, max_model_len=128
+)
 
 
 @pytest.fixture

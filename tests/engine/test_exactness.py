@@ -28,6 +28,7 @@ MODES = {
     "chunks of 64": {"long_prefill_token_threshold": 64},
     "whole prompts": {"long_prefill_token_threshold": 512},
     "small steps": {"max_num_batched_tokens": 7},
+    "few tokens beside decodes": {"mixed_prefill_tokens": 3},
     "pages of 1": {"block_size": 1, "num_pages": 8192},
     "no prefix cache": {"enable_prefix_caching": False},
     "preempted": {"num_pages": 14},

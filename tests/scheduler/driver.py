@@ -41,6 +41,7 @@ def make_scheduler(
     *,
     max_num_seqs: int = 8,
     max_step_tokens: int = 64,
+    mixed_prefill_tokens: int | None = None,
     long_prefill_tokens: int | None = None,
     num_pages: int = 64,
     page_size: int = 4,
@@ -51,7 +52,8 @@ def make_scheduler(
     config = SchedulerConfig(
         max_num_seqs=max_num_seqs,
         max_step_tokens=max_step_tokens,
-        long_prefill_tokens=long_prefill_tokens or max(1, max_step_tokens // 2),
+        mixed_prefill_tokens=mixed_prefill_tokens or max_step_tokens,
+        long_prefill_tokens=long_prefill_tokens,
         max_model_len=1 << 16,
         max_preemptions=max_preemptions,
     )

@@ -39,6 +39,26 @@ def test_long_prompt_takes_half_the_budget_while_others_wait_and_all_of_it_alone
     assert driver.step() == {"short": 1, "long": 7}
 
 
+def test_prompts_beside_decodes_get_a_smaller_budget_and_share_it_with_who_waits() -> None:
+    driver = Driver(make_scheduler(max_step_tokens=16, mixed_prefill_tokens=4))
+    driver.scheduler.add(make_request("stream", 2, max_tokens=4))
+    driver.step()
+    driver.scheduler.add(make_request("long", 20))
+    assert driver.step() == {"stream": 1, "long": 4}
+    driver.scheduler.add(make_request("short", 2))
+    assert driver.step() == {"stream": 1, "long": 2, "short": 2}
+    assert driver.step() == {"stream": 1, "short": 1, "long": 4}
+    driver.scheduler.abort("short")
+    assert driver.step() == {"long": 10}  # nobody decodes: the whole budget
+
+
+def test_given_length_of_a_prompts_chunk_holds_while_others_wait_in_any_step() -> None:
+    driver = Driver(make_scheduler(max_step_tokens=16, mixed_prefill_tokens=8, long_prefill_tokens=3))
+    for name in ("a", "b"):
+        driver.scheduler.add(make_request(name, 20))
+    assert driver.step() == {"a": 3, "b": 3}
+
+
 def test_more_decodes_than_the_budget_take_turns_longest_waiting_first() -> None:
     driver = Driver(make_scheduler(max_step_tokens=2, batching="prefill-first"))
     for name in "abc":

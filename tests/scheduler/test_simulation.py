@@ -18,6 +18,7 @@ def simulate(seed: int) -> None:
     scheduler = make_scheduler(
         max_num_seqs=rng.randint(1, 6),
         max_step_tokens=rng.choice([1, 2, 5, 16, 64]),
+        mixed_prefill_tokens=rng.choice([None, 1, 4]),
         long_prefill_tokens=rng.choice([None, 1, 3]),
         num_pages=num_pages,
         page_size=page_size,
