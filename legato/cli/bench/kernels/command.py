@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,22 +109,29 @@ def _measure(
     from legato.cli.bench.kernels.ceilings import measure_ceilings
     from legato.cli.bench.kernels.products import products_of
     from legato.cli.bench.kernels.report import KernelReport
-    from legato.cli.bench.kernels.timing import time_operations, time_products
+    from legato.cli.bench.kernels.steps import FORMATS as STORED_FORMATS
+    from legato.cli.bench.kernels.steps import WholeStep
+    from legato.cli.bench.kernels.timing import time_operations, time_products, time_steps
     from legato.models.registry import build_program
 
-    device, config = _device(arguments.threads), _model_config(arguments.model)
     extent = QUICK if arguments.quick else WHOLE
+    device, config = _device(arguments.threads), _model_config(arguments.model, extent.max_layers)
     num_reps = arguments.reps or extent.num_reps
     tell("ceilings")
     ceilings = measure_ceilings(device, read_bytes=extent.read_bytes, num_rounds=extent.num_rounds)
     tell("operations")
     operations = time_operations(_operations(device, config, extent), num_reps, tell)
-    tell("weights of the products")
-    products = products_of(build_program(config), extent.max_layers)
+    tell("weights")
+    program = build_program(config)
+    products = products_of(program)
+    stored = [each for each in formats if each in STORED_FORMATS]
+    steps = [WholeStep(device, config, program, each, max(extent.rows)) for each in stored]
+    step_timings = time_steps(steps, products, extent.rows, num_reps, tell)
     contestants = _contestants(device, formats, products, max(extent.rows), with_peers=arguments.peers)
     return KernelReport(
         ceilings,
         time_products(contestants, products, extent.rows, num_reps, tell),
+        step_timings,
         operations,
         model=arguments.model,
         device=f"{device.isa}, {device.num_threads} threads",
@@ -141,11 +148,12 @@ def _device(num_threads: int | None) -> "Device":
     return device
 
 
-def _model_config(model: str) -> "ModelConfig":
+def _model_config(model: str, max_layers: int) -> "ModelConfig":
     from legato.modelfiles.catalog import resolve
     from legato.modelfiles.model_config import read_model_config
 
-    return read_model_config(resolve(model, report=lambda line: print(line, file=sys.stderr)).path)
+    config = read_model_config(resolve(model, report=lambda line: print(line, file=sys.stderr)).path)
+    return replace(config, num_layers=min(config.num_layers, max_layers))
 
 
 def _operations(device: "Device", config: "ModelConfig", extent: Extent) -> Iterator["Operation"]:
@@ -156,10 +164,9 @@ def _operations(device: "Device", config: "ModelConfig", extent: Extent) -> Iter
         sampler_operations,
     )
 
-    num_layers = min(config.num_layers, extent.max_layers)
     cases = tuple(AttentionCase(*each) for each in extent.attention)
-    yield from row_operations(device, config, extent.rows, num_layers)
-    yield from attention_operations(device, config, cases, num_layers)
+    yield from row_operations(device, config, extent.rows, config.num_layers)
+    yield from attention_operations(device, config, cases, config.num_layers)
     yield from sampler_operations(device, config.vocab_size, tuple(num for num in extent.rows if num <= 64))
 
 

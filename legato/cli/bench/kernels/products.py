@@ -18,6 +18,7 @@ from legato.program.ops import Linear, Program
 if TYPE_CHECKING:
     from legato.kernels._native import Device, Tape, WeightFormat
 
+HEAD = "head"
 WEIGHT_BITS: "dict[WeightFormat, float]" = {"f32": 32, "bf16": 16, "q4": 5, "q8": 8.5, "i8": 8}
 
 
@@ -29,6 +30,11 @@ class Product:
     outputs: int
     inputs: int
     count: int
+
+    @property
+    def is_head(self) -> bool:
+        """Whether its rows are those that sample."""
+        return self.name == HEAD
 
     def cost(self, num_rows: int, weight_format: "WeightFormat") -> Cost:
         """Of one of them: its weights are read once, inputs and outputs stay in the caches."""
@@ -49,17 +55,17 @@ class Contestant(Protocol):
         ...
 
 
-def products_of(program: Program, max_count: int) -> tuple[Product, ...]:
-    """Every product of the program, those of all layers together, at most `max_count` of a kind."""
+def products_of(program: Program) -> tuple[Product, ...]:
+    """Every product of the program, those of all layers together."""
     linears = [op for op in program.ops if isinstance(op, Linear)]
     kinds = Counter((_name(op), sum(each.shape[0] for each in op.weights), op.x.width) for op in linears)
-    return tuple(Product(*kind, min(count, max_count)) for kind, count in kinds.items())
+    return tuple(Product(*kind, count) for kind, count in kinds.items())
 
 
 def _name(op: Linear) -> str:
     """q_proj + k_proj + v_proj; what stands in no layer is the head, whatever weights it shares."""
     names = [each.name for each in op.weights]
-    return " + ".join(name.rpartition(".")[2] for name in names) if "layers." in names[0] else "head"
+    return " + ".join(name.rpartition(".")[2] for name in names) if "layers." in names[0] else HEAD
 
 
 class NativeProducts:
@@ -82,7 +88,7 @@ class NativeProducts:
 
     def _tape(self, product: Product, max_rows: int) -> "Tape":
         rows = source(self._device, product.inputs)
-        arrays = _weight_arrays(product, self.format)
+        arrays = weight_arrays(product.outputs, product.inputs, self.format)
         weights = [self._device.pack(self.format, *arrays) for _ in range(product.count)]
 
         def record(tape: "Tape") -> int:
@@ -91,23 +97,22 @@ class NativeProducts:
         return recorded(self._device, max_rows, record)
 
 
-def _weight_arrays(product: Product, weight_format: "WeightFormat") -> tuple[Any, ...]:
-    """What Device.pack takes: values, and scales and minimums where the format has them."""
-    shape = (product.outputs, product.inputs)
+def weight_arrays(outputs: int, inputs: int, weight_format: "WeightFormat") -> tuple[Any, ...]:
+    """What Device.pack takes: values, and and scales and minimums if there are such. Raises ConfigError."""
     if weight_format == "f32":
-        return (random_rows(*shape),)
+        return (random_rows(outputs, inputs),)
     if weight_format == "bf16":
-        return (to_bfloat16(random_rows(*shape)),)
-    if product.inputs % GROUP_LEN:
+        return (to_bfloat16(random_rows(outputs, inputs)),)
+    if inputs % GROUP_LEN:
         raise ConfigError(
-            f"--formats {weight_format}: {product.name} has {product.inputs} inputs, no groups of {GROUP_LEN}"
+            f"--formats {weight_format}: a product has {inputs} inputs, no groups of {GROUP_LEN}"
         )
     rng = np.random.default_rng(0)
-    groups = np.full((product.outputs, product.inputs // GROUP_LEN), 0.01, np.float32)
+    groups = np.full((outputs, inputs // GROUP_LEN), 0.01, np.float32)
     if weight_format == "q4":
-        return rng.integers(0, 256, (shape[0], shape[1] // 2), np.uint8), groups, -groups
-    values = rng.integers(-127, 128, shape, np.int8)
-    return values, groups if weight_format == "q8" else np.full(product.outputs, 0.01, np.float32)
+        return rng.integers(0, 256, (outputs, inputs // 2), np.uint8), groups, -groups
+    values = rng.integers(-127, 128, (outputs, inputs), np.int8)
+    return values, groups if weight_format == "q8" else np.full(outputs, 0.01, np.float32)
 
 
 @cache

@@ -6,7 +6,8 @@ from typing import Any
 
 from legato.bench.page import describe_machine, markdown_table
 from legato.cli.bench.kernels.ceilings import Ceilings
-from legato.cli.bench.kernels.timing import ProductTimings, Timing
+from legato.cli.bench.kernels.steps import MAX_DECODES
+from legato.cli.bench.kernels.timing import ProductTimings, StepTiming, Timing
 
 TITLE = "Kernels"
 FLOAT_FORMATS = ("f32", "bf16")
@@ -18,18 +19,24 @@ class KernelReport:
 
     ceilings: Ceilings
     products: Sequence[ProductTimings]
+    steps: Sequence[StepTiming]
     operations: Sequence[Timing]
     model: str
     device: str
     command: str
 
     def text(self) -> str:
-        """The ceilings, and a table each of a step's products, of one product, of what is beside them."""
+        """The ceilings, and tables: of a step's products, a whole step, one product, what is beside them."""
         return f"""Ceilings in this run: {self._ceilings()}.
 
 All matrix products of a step, every one with M rows:
 
-{self._steps()}
+{self._whole(self.products)}
+
+A whole step, M tokens of as many requests, or above {MAX_DECODES} of one prompt; the ceiling is that of its \
+products:
+
+{self._whole(self.steps)}
 
 One product:
 
@@ -58,6 +65,7 @@ Shapes of `{self.model}`; {self.device}; {describe_machine()}. Made by
     def as_json(self) -> dict[str, Any]:
         """Every repetition's seconds, with bytes and operations."""
         rows = [("", 0, timing) for timing in self.operations]
+        rows += [(each.contestant, each.num_rows, each.whole) for each in self.steps]
         rows += [(each.contestant, each.num_rows, t) for each in self.products for t in each.each.values()]
         return {
             "model": self.model,
@@ -75,16 +83,14 @@ Shapes of `{self.model}`; {self.device}; {describe_machine()}. Made by
         rates = [f"{each} {_billions(rate)} {_unit(each)}" for each, rate in self.ceilings.op_rates.items()]
         return f"memory {_billions(self.ceilings.read_rate)} GB/s; {', '.join(rates)}"
 
-    def _steps(self) -> str:
-        rows = sorted({each.num_rows for each in self.products})
-        lines = [
-            [name, *(self._cell(each.whole) for each in self.products if each.contestant == name)]
-            for name in _contestants(self.products)
-        ]
+    def _whole(self, timings: Sequence[ProductTimings] | Sequence[StepTiming]) -> str:
+        rows = sorted({each.num_rows for each in timings})
+        names = dict.fromkeys(each.contestant for each in timings)
+        lines = [[name, *(self._cell(t.whole) for t in timings if t.contestant == name)] for name in names]
         return markdown_table([["", *(f"M = {num}" for num in rows)], *lines], num_left=1)
 
     def _each(self) -> str:
-        names = _contestants(self.products)
+        names = dict.fromkeys(each.contestant for each in self.products)
         rows = sorted({each.num_rows for each in self.products})
         lines = []
         for product in self.products[0].each:
@@ -109,10 +115,6 @@ Shapes of `{self.model}`; {self.device}; {describe_machine()}. Made by
 
     def _share(self, timing: Timing) -> float:
         return self.ceilings.least_s(timing.cost) / timing.median_s
-
-
-def _contestants(products: Sequence[ProductTimings]) -> list[str]:
-    return list(dict.fromkeys(each.contestant for each in products))
 
 
 def _billions(number: float) -> str:

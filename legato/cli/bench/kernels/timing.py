@@ -9,6 +9,7 @@ from functools import partial
 from legato.cli.bench.kernels.ceilings import Cost
 from legato.cli.bench.kernels.operations import Operation
 from legato.cli.bench.kernels.products import Contestant, Product
+from legato.cli.bench.kernels.steps import WholeStep
 
 QUIET_S = 0.02  # in which threads that another library left spinning go to sleep
 
@@ -77,6 +78,33 @@ def time_products(
                     seconds = _time(partial(contestant.run, product, num_rows))
                     found.each[product].seconds.append(seconds / product.count)
         timings += of_rows
+    return timings
+
+
+@dataclass(frozen=True, slots=True)
+class StepTiming:
+    """What a whole step with so many rows took."""
+
+    contestant: str
+    num_rows: int
+    whole: Timing
+
+
+def time_steps(
+    steps: Sequence[WholeStep],
+    products: tuple[Product, ...],
+    rows: Sequence[int],
+    num_reps: int,
+    report: Report,
+) -> list[StepTiming]:
+    """The steps take turns, after one that warms up."""
+    timings = []
+    for num_rows in rows:
+        report(f"whole steps of {num_rows} rows")
+        seconds = [[_time(partial(each.run, num_rows)) for each in steps] for _ in range(num_reps + 1)]
+        for each, own in zip(steps, zip(*seconds[1:], strict=True), strict=True):
+            timing = Timing(each.name, each.cost(products, num_rows), list(own))
+            timings.append(StepTiming(each.name, num_rows, timing))
     return timings
 
 

@@ -5,7 +5,7 @@ import json
 from legato.cli.bench.kernels.ceilings import Ceilings, Cost
 from legato.cli.bench.kernels.products import Product
 from legato.cli.bench.kernels.report import KernelReport
-from legato.cli.bench.kernels.timing import ProductTimings, Timing
+from legato.cli.bench.kernels.timing import ProductTimings, StepTiming, Timing
 
 CEILINGS = Ceilings(10e9, {"f32": 100e9, "q4": 400e9})
 DOWN = Product("down", 64, 32, count=3)
@@ -28,6 +28,7 @@ REPORT = KernelReport(
         timings("a f32", 1000, [20e-3] * 3, [40e-3] * 3),
         timings("b f32", 1000, [10e-3] * 3, [20e-3] * 3),
     ],
+    [StepTiming("a q4", 1, Timing("a q4", Cost(40e6, 1e6, "q4"), [5e-3]))],
     [Timing("norm", Cost(5000, 0, "f32"), [1e-6])],
     model="m",
     device="avx2, 2 threads",
@@ -48,6 +49,10 @@ def test_step_is_the_products_of_all_layers_and_its_median_that_of_whole_steps()
         ["a f32", "10.00 ms, 5.0 GB/s, 50%", "100.00 ms, 50.0 GFLOP/s, 50%"],
         ["b f32", "16.00 ms, 3.1 GB/s, 31%", "50.00 ms, 100 GFLOP/s, 100%"],
     ]
+
+
+def test_whole_step_is_held_against_its_products() -> None:
+    assert rows_after("that of its products:") == [["", "M = 1"], ["a q4", "5.00 ms, 8.0 GB/s, 80%"]]
 
 
 def test_product_shows_the_rate_that_binds_it() -> None:
@@ -75,6 +80,6 @@ def test_ceilings_and_command_are_told() -> None:
 
 def test_json_has_every_repetition() -> None:
     written = json.loads(json.dumps(REPORT.as_json()))
-    assert [each["name"] for each in written["timings"]] == ["norm", *["down", "head"] * 4]
-    assert written["timings"][1]["seconds"] == [2e-3, 1e-3, 4e-3]
-    assert written["timings"][1]["share"] == 0.5
+    assert [each["name"] for each in written["timings"]] == ["norm", "a q4", *["down", "head"] * 4]
+    assert written["timings"][2]["seconds"] == [2e-3, 1e-3, 4e-3]
+    assert written["timings"][2]["share"] == 0.5
