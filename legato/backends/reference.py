@@ -11,7 +11,7 @@ sets OPENBLAS_NUM_THREADS=1 before numpy is imported.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -73,6 +73,9 @@ class ReferenceBackend:
         check_weights(program, weights)
         check_kv_layout(program, kv)
         return ReferenceProgram(program, weights, kv)
+
+    def kept(self, weights: Sequence[StoredWeight]) -> list[StoredWeight]:
+        return [as_stored(weight.float32()) for weight in weights]
 
 
 class ReferenceProgram:
@@ -203,7 +206,7 @@ def linear(x: np.ndarray, matrices: list[np.ndarray]) -> np.ndarray:
 
 def rms_norm(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
     """Scale the heads of x [rows, heads * width] to a root mean square of 1, then by `weight` [width]."""
-    heads = x.reshape(len(x), -1, len(weight))
+    heads = x.reshape(len(x), x.shape[-1] // len(weight), len(weight))
     mean_square = (heads * heads).sum(axis=-1, keepdims=True) / np.float32(len(weight))
     normed: np.ndarray = weight * (heads / np.sqrt(mean_square + np.float32(eps)))
     return normed.reshape(x.shape)

@@ -84,8 +84,13 @@ class Device:
         seen_starts: NDArray[np.int32],
         seen_ids: NDArray[np.int32],
         seen_counts: NDArray[np.int32],
-    ) -> NDArray[np.int32]:
-        """Choose a token for each row of logits [rows, vocab], which are overwritten: see sampling.py."""
+        num_logprobs: NDArray[np.int32],
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
+        """Choose a token for each row of logits [rows, vocab], which are overwritten: see sampling.py.
+
+        Gives tokens [rows], the logprob of each [rows], and the most likely ids and their logprobs, each
+        [rows, largest of num_logprobs]; 0 where a row's num_logprobs, -1 for none, does not ask for them.
+        """
 
 @final
 class PackedWeight:

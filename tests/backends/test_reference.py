@@ -54,6 +54,11 @@ def test_rms_norm_is_torchs() -> None:
     np.testing.assert_allclose(rms_norm(x, weight, 1e-5), expected.numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_rms_norm_of_no_rows_is_no_rows() -> None:
+    """A step that samples nothing ends with such a norm."""
+    assert rms_norm(np.zeros((0, 64), np.float32), np.ones(64, np.float32), 1e-5).shape == (0, 64)
+
+
 def test_rms_norm_of_heads_is_that_of_each() -> None:
     x, weight = normal(4, 3 * 32), normal(32, seed=1)
     expected = [rms_norm(head, weight, 1e-5) for head in np.split(x, 3, axis=1)]

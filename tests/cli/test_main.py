@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from legato.cli import models
 from legato.cli.main import main
+from legato.cli.models import command
 from legato.core.errors import ConfigError, ModelError, RequestError
 
 
@@ -105,7 +105,7 @@ def test_errors_have_no_traceback(
     def fail(_: object) -> int:
         raise error
 
-    monkeypatch.setattr(models, "list_models", fail)
+    monkeypatch.setattr(command, "list_models", fail)
     assert main(["models", "list"]) == code
     assert capsys.readouterr().err == (f"legato: error: {error}\n" if str(error) else "\n")
 

@@ -1,6 +1,7 @@
 // All kernels of this instruction set and the table of them.
 #include "activation.h"
 #include "attention.h"
+#include "logprobs.h"
 #include "matmul.h"
 #include "norm.h"
 #include "pack.h"
@@ -27,6 +28,8 @@ static inline Kernels make_kernels(const char* name) {
     kernels.attention = attention;
     kernels.argmax = argmax;
     kernels.sample = sample;
+    kernels.exp_sum = exp_sum;
+    kernels.top_logits = top_logits;
     kernels.probe_read = probe_read;
     kernels.probe_multiply = probe_multiply;
     return kernels;
