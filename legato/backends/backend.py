@@ -1,6 +1,6 @@
 """What every backend offers, and what a compiled program takes and gives."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
 
@@ -95,6 +95,10 @@ class Backend(Protocol):
         self, program: Program, weights: Mapping[str, StoredWeight | np.ndarray], kv: KVLayout
     ) -> CompiledProgram:
         """Check, pack the weights, take the memory; ModelError when the three do not fit together."""
+        ...
+
+    def kept(self, weights: Sequence[StoredWeight]) -> list[StoredWeight]:
+        """The matrices of one product in the formats in which it reads them."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The cpu backend: a program becomes a tape of our C++ kernels, and a step is one native call."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -97,20 +97,20 @@ class CpuBackend:
         }
 
         def pack(weights: tuple[Weight, ...]) -> "PackedWeight":
-            matrix = self._stacked([self._kept(stored[weight.name]) for weight in weights])
+            matrix = stack(self.kept([stored[weight.name] for weight in weights]))
             return self.device.pack(matrix.format, matrix.values, matrix.scales, matrix.minimums)
 
         with ThreadPoolExecutor(self.device.num_threads) as pool:
             return dict(zip(wanted, pool.map(pack, wanted), strict=True))
 
-    def _stacked(self, matrices: list[StoredWeight]) -> StoredWeight:
-        """One matrix; parts that are stored in different formats become floats."""
-        if len({matrix.format for matrix in matrices}) > 1:
-            matrices = [self._kept(as_stored(matrix.float32())) for matrix in matrices]
-        return stack(matrices)
+    def kept(self, weights: Sequence[StoredWeight]) -> list[StoredWeight]:
+        """The matrices of one product as it reads them; those of different formats become floats."""
+        kept = [self._kept(weight) for weight in weights]
+        if len({weight.format for weight in kept}) > 1:
+            kept = [self._kept(as_stored(weight.float32())) for weight in kept]
+        return kept
 
     def _kept(self, weight: StoredWeight) -> StoredWeight:
-        """The weight in the format in which products read it."""
         if weight.format == self.options.float_weights:
             return weight
         if weight.format in GROUPED and self.options.is_quantized:

@@ -11,7 +11,7 @@ sets OPENBLAS_NUM_THREADS=1 before numpy is imported.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -73,6 +73,9 @@ class ReferenceBackend:
         check_weights(program, weights)
         check_kv_layout(program, kv)
         return ReferenceProgram(program, weights, kv)
+
+    def kept(self, weights: Sequence[StoredWeight]) -> list[StoredWeight]:
+        return [as_stored(weight.float32()) for weight in weights]
 
 
 class ReferenceProgram:

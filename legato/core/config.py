@@ -52,6 +52,12 @@ class EngineConfig:
         " (smallest, and less exact: their products round activations to 8 bits)",
         choices=("auto", "bfloat16", "float32", "stored"),
     )
+    quantization: str = flag(
+        "none",
+        "what float weights become on load: int8 or int4, in groups of 32 with scales of their own; weights"
+        " that the file holds quantised stay as they are",
+        choices=("none", "int8", "int4"),
+    )
     threads: int | None = flag(
         None,
         "threads that compute; by default the physical cores that the process may use",

@@ -19,12 +19,14 @@ from legato.executor.executor import Executor, InlineExecutor, ThreadExecutor
 from legato.executor.forward_batch import BatchBuilder
 from legato.executor.model_runner import ModelRunner
 from legato.executor.request_table import RequestTable
+from legato.kernels.threads import num_usable_cores
 from legato.kvcache.manager import KVCacheManager
 from legato.modelfiles.model_config import ModelConfig, read_model_config
 from legato.models.registry import build_program
 from legato.scheduler.policy import make_policy
 from legato.scheduler.scheduler import Scheduler
 from legato.weights.loader import load_weights
+from legato.weights.quantization import quantize_weights
 
 WeightsOfModel = Mapping[str, StoredWeight | np.ndarray]
 Report = Callable[[str, str, float], None]  # stage, detail, seconds
@@ -60,7 +62,8 @@ def load_engine(config: EngineConfig, report: Report) -> Engine:
     path = Path(config.model)
     model = read_model_config(path)
     stages.done("config", f"{model.architecture}, {model.num_layers} layers, context {model.max_position}")
-    weights = load_weights(path, model)
+    weights: Mapping[str, StoredWeight] = load_weights(path, model)
+    weights = quantize_weights(weights, config.quantization, config.threads or num_usable_cores())
     num_bytes = sum(array.nbytes for array in weights.values())
     stages.done("weights", f"{len(weights)} arrays, {num_bytes / 2**20:.0f} MiB")
     return assemble(config, model, weights, stages)
