@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from legato.backends.reference import ACTIVATIONS, layer_norm, rms_norm
 from legato.core.sampling_params import SamplingParams
 from legato.kernels.library import instruction_sets
-from legato.kernels.sampling import RowSampling, sample_rows
+from legato.kernels.sampling import RowSampling, sample_rows, step_sampling
 from legato.program.ops import Activation
 from legato.sampling.sampler import token_logprobs
 from tests.kernels.conftest import open_or_fail
@@ -114,7 +114,7 @@ def test_products_with_a_bias(
 def test_sampling_with_logprobs(isa: str, num_rows: int, vocab: int, num_top: int, top_k: int) -> None:
     logits = np.round(random_rows(num_rows, vocab), 1)  # with equals
     rows = [RowSampling(SamplingParams(logprobs=num_top, top_k=top_k), 0.7, {})] * num_rows
-    sampled = sample_rows(device_of(isa), logits.copy(), rows)
+    sampled = sample_rows(device_of(isa), logits.copy(), step_sampling(rows), {})
     for row, token_id, found in zip(logits, sampled.token_ids.tolist(), sampled.logprobs, strict=True):
         wanted = token_logprobs(row, token_id, num_top)
         assert found is not None
