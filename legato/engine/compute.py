@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from legato.backends.backend import Backend
 from legato.backends.cpu import CpuBackend, CpuOptions
+from legato.backends.packed_cache import PackedCache
 from legato.backends.reference import ReferenceBackend
 from legato.core.config import EngineConfig, SchedulerConfig
 from legato.core.errors import ConfigError
@@ -28,9 +29,12 @@ class Compute:
     numeric_mode: str
 
 
-def choose_compute(config: EngineConfig, scheduling: SchedulerConfig) -> Compute:
+def choose_compute(
+    config: EngineConfig, scheduling: SchedulerConfig, cache: PackedCache | None = None
+) -> Compute:
     """The cpu backend where its kernels can be loaded, else the reference, with a warning that says why.
 
+    cache  where the cpu backend keeps its packed weights
     Raises ConfigError when --backend cpu was asked for and cannot be had, or settings contradict each other.
     """
     is_quantized = config.quantization != "none"
@@ -56,7 +60,7 @@ def choose_compute(config: EngineConfig, scheduling: SchedulerConfig) -> Compute
         max_samples=scheduling.max_num_seqs,
     )
     return Compute(
-        backend=CpuBackend(device, options),
+        backend=CpuBackend(device, options, cache),
         sampler=NativeSampler(device),
         kv_value_bytes=4 if is_exact else 2,
         numeric_mode=f"cpu-{device.isa}-{_number_format(config)}",

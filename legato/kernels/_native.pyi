@@ -64,6 +64,15 @@ class Device:
     def tape(self, kv: KVStore, max_tokens: int, max_samples: int) -> Tape:
         """An empty tape for steps of at most so many tokens and samples."""
 
+    def probe_read(self, data: NDArray[np.float32]) -> float:
+        """The sum of data [size], read by all threads: its time tells how fast memory can be read."""
+
+    def probe_multiply(self, format: WeightFormat, rounds: int) -> int:
+        """Multiply in registers with all threads, as products with weights of the format do.
+
+        Gives the number of multiply-adds: by the time, the most that such products can reach.
+        """
+
     def sample_rows(
         self,
         logits: NDArray[np.float32],

@@ -1,12 +1,13 @@
 """Float weights to 8 or 4 bits: groups of 32 inputs with a scale and, at 4 bits, a minimum."""
 
 import logging
+import math
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
-from legato.backends.stored_weight import GROUP_LEN, StoredWeight
+from legato.backends.stored_weight import GROUP_LEN, StoredWeight, StoredWeights, headers_of
 from legato.core.errors import ModelError
 
 Weights = Mapping[str, StoredWeight]
@@ -19,34 +20,46 @@ CHUNK_GROUPS = 4096  # with fewer the time goes into calls, with more into memor
 logger = logging.getLogger(__name__)
 
 
-def quantize_weights(weights: Weights, quantization: str, num_threads: int) -> Weights:
+@dataclass(frozen=True, slots=True)
+class QuantizedHeader:
+    """A weight that is quantised when it is looked up; num_bytes it takes at most."""
+
+    shape: tuple[int, ...]
+    num_bytes: int
+
+
+def quantize_weights(weights: Weights, quantization: str) -> Weights:
     """With "int8" or "int4" matrices of floats become q8 or q4; with "none" everything stays.
 
+    They become so each time they are looked up: only those at work are in memory.
     4 bits are for the products of layers: for embeddings and the head they would cost too much.
     Vectors stay, and what is quantised already; and, as the log tells, inputs that are no multiple of 32.
-    Raises ModelError, naming the weight, for a number that is not finite or too large for a half.
+    Looking one up raises ModelError, naming it, for a number that is not finite or too large for a half.
     """
     if quantization == "none":
         return weights
-    matrices = {
-        name: each for name, each in weights.items() if each.format in FLOATS and len(each.shape) == 2
-    }
-    odd = [name for name, each in matrices.items() if each.shape[1] % GROUP_LEN]
-    if odd:
+    headers = headers_of(weights)
+    odd = [name for name, each in headers.items() if len(each.shape) == 2 and each.shape[1] % GROUP_LEN]
+    if odd:  # floats, since quantised formats are of whole groups
         kinds = ", ".join(sorted({name.rpartition(".")[2] for name in odd}))
         logger.warning(
             "--quantization %s leaves %s floats: their inputs are no multiple of 32", quantization, kinds
         )
 
-    def quantized(name: str) -> StoredWeight:
+    def read(name: str) -> StoredWeight:
+        weight = weights[name]
+        if weight.format not in FLOATS or len(weight.shape) != 2 or name in odd:
+            return weight
         try:
-            return quantize(matrices[name], quantization if name.startswith("layers.") else "int8")
+            return quantize(weight, quantization if name.startswith("layers.") else "int8")
         except ValueError as error:
             raise ModelError(f"weight {name!r} cannot be quantised: {error}") from error
 
-    names = sorted(matrices.keys() - set(odd), key=lambda name: -matrices[name].nbytes)  # the longest first
-    with ThreadPoolExecutor(num_threads) as pool:
-        return {**weights, **dict(zip(names, pool.map(quantized, names), strict=True))}
+    def header(name: str, shape: tuple[int, ...]) -> QuantizedHeader:
+        is_float = len(shape) != 2 or name in odd
+        return QuantizedHeader(shape, math.prod(shape) * (128 if is_float else 34) // GROUP_LEN)
+
+    return StoredWeights({name: header(name, each.shape) for name, each in headers.items()}, read)
 
 
 def quantize(weight: StoredWeight, quantization: str) -> StoredWeight:

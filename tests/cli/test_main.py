@@ -46,6 +46,7 @@ def test_module_is_the_command() -> None:
         (["models", "pull"], "models pull"),
         (["bench", "batching"], "bench batching"),
         (["bench", "serve"], "bench serve"),
+        (["bench", "kernels"], "bench kernels"),
         (["doctor"], "doctor"),
         (["collect-env"], "doctor"),
     ],

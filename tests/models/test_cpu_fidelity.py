@@ -82,7 +82,7 @@ def test_float_weights_that_are_quantised_on_load_stay_within_what_is_documented
     floats = {
         name: to_floats(weight) for name, weight in regrouped(measured.weights, measured.config).items()
     }
-    found = measured.errors(quantize_weights(floats, quantization, 2), QUANTISED)
+    found = measured.errors(quantize_weights(floats, quantization), QUANTISED)
     check(found, mean_kl=mean_kl, perplexity=perplexity)
 
 

@@ -93,18 +93,18 @@ def test_int4_group_of_two_values_is_exact() -> None:
 
 def test_vectors_and_what_is_quantised_already_stay() -> None:
     weights = {"norm": as_stored(np.ones(64, np.float32)), "q_proj": as_q4(normal(4, 64))}
-    found = quantize_weights(weights, "int8", 1)
+    found = quantize_weights(weights, "int8")
     assert all(found[name] is weights[name] for name in weights)
 
 
 def test_none_changes_nothing() -> None:
     weights = {"q_proj": as_stored(normal(4, 64))}
-    assert quantize_weights(weights, "none", 1) is weights
+    assert quantize_weights(weights, "none") is weights
 
 
 def test_embeddings_and_head_keep_8_bits() -> None:
     weights = {name: as_stored(normal(4, 64)) for name in ("embed_tokens", "layers.0.q_proj", "lm_head")}
-    found = quantize_weights(weights, "int4", 2)
+    found = quantize_weights(weights, "int4")
     assert [found[name].format for name in weights] == ["q8", "q4", "q8"]
 
 
@@ -116,7 +116,7 @@ def test_inputs_that_are_no_whole_groups_stay_floats_and_the_log_says_which(
     }
     weights["layers.0.down_proj"] = as_stored(normal(4, 64))
     with caplog.at_level(logging.WARNING):
-        found = quantize_weights(weights, "int8", 1)
+        found = quantize_weights(weights, "int8")
     assert [each.format for each in found.values()] == ["f32", "f32", "f32", "f32", "q8"]
     [record] = caplog.records
     assert (
@@ -131,4 +131,4 @@ def test_number_that_no_half_holds_is_refused_with_the_weight(bad: float, quanti
     values = normal(4, 64)
     values[3, 40] = bad
     with pytest.raises(ModelError, match=r"weight 'layers\.1\.up_proj' cannot be quantised: .* not finite"):
-        quantize_weights({"layers.1.up_proj": as_stored(values)}, quantization, 1)
+        quantize_weights({"layers.1.up_proj": as_stored(values)}, quantization)["layers.1.up_proj"]

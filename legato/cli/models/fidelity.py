@@ -14,7 +14,6 @@ from legato.core.config import EngineConfig
 from legato.core.errors import ConfigError, ModelError
 from legato.engine.assembly import kv_layout, resolve_max_model_len, resolve_scheduling
 from legato.engine.compute import Compute, choose_compute
-from legato.kernels.threads import num_usable_cores
 from legato.modelfiles.model_config import ModelConfig, read_model_config
 from legato.models.registry import build_program
 from legato.program.ops import Embedding, Linear, Program
@@ -76,7 +75,7 @@ def check(config: EngineConfig, text: str, report: Report) -> Fidelity:
     model = read_model_config(path)
     token_ids = encode(config, model, text)
     exact_weights = load_weights(path, model)
-    kept_weights = quantize_weights(exact_weights, config.quantization, config.threads or num_usable_cores())
+    kept_weights = quantize_weights(exact_weights, config.quantization)
     program = build_program(model)
     kept = _compute(config)
     exact = _compute(replace(config, backend=kept.backend.name, dtype="float32", quantization="none"))

@@ -18,6 +18,7 @@
 #include "dispatch.h"
 #include "runtime/kv_store.h"
 #include "runtime/memory.h"
+#include "runtime/probe.h"
 #include "runtime/row_sampler.h"
 #include "runtime/tape.h"
 #include "runtime/thread_pool.h"
@@ -274,6 +275,20 @@ int attention(Tape& tape, int qkv, const Array<float, 2>& cos, const Array<float
     return tape.attention(qkv, rotation, layer, num_heads, scale);
 }
 
+// ---- ceilings ---------------------------------------------------------------------------------------------------
+
+double read_all(Device& device, const Array<float, 1>& data) {
+    nb::gil_scoped_release released;
+    return probe_read(device.kernels, device.pool, data.data(), static_cast<int64_t>(data.size()));
+}
+
+int64_t multiply(Device& device, const std::string& format_name, int64_t rounds) {
+    const auto format = format_named(format_name);
+    require(rounds >= 1, "rounds must be at least 1");
+    nb::gil_scoped_release released;
+    return probe_multiply(device.kernels, device.pool, format, rounds);
+}
+
 // ---- the module -------------------------------------------------------------------------------------------------
 
 void bind_weights_and_stores(nb::module_& m) {
@@ -308,6 +323,8 @@ void bind_device(nb::module_& m) {
                 return std::make_unique<Tape>(self.kernels, self.pool, kv, max_tokens, max_samples);
             },
             "kv"_a, "max_tokens"_a, "max_samples"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>())
+        .def("probe_read", &read_all, "data"_a.noconvert())
+        .def("probe_multiply", &multiply, "format"_a, "rounds"_a)
         .def("sample_rows", &sample_rows, "logits"_a.noconvert(), "temperatures"_a.noconvert(), "top_ks"_a.noconvert(),
              "top_ps"_a.noconvert(), "min_ps"_a.noconvert(), "numbers"_a.noconvert(), "added_starts"_a.noconvert(),
              "added_ids"_a.noconvert(), "added_values"_a.noconvert(), "penalties"_a.noconvert(),

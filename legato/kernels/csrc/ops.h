@@ -160,6 +160,11 @@ struct Kernels {
     // first: of one row of finite logits.
     double (*exp_sum)(const float* logits, int64_t vocab, float largest);
     void (*top_logits)(const float* logits, int64_t vocab, int64_t count, int32_t* ids, float* values);
+
+    // The ceilings that a benchmark holds the others against: the sum of data[begin, end), and `rounds` of multiply-adds in
+    // registers as products with weights of the format make them. Gives how many; `sink` gets what hangs on them all.
+    float (*probe_read)(const float* data, int64_t begin, int64_t end);
+    int64_t (*probe_multiply)(Format format, int64_t rounds, int32_t* sink);
 };
 
 const Kernels& scalar_kernels();

@@ -67,7 +67,7 @@ def test_relative_error_is_that_of_the_norms() -> None:
 def test_weight_errors_stand_by_kind_with_the_formats_that_were_kept() -> None:
     config, values = random_model(seed=4, vocab_size=64)
     exact: dict[str, StoredWeight] = {name: as_stored(array) for name, array in values.items()}
-    kept = quantize_weights(exact, "int4", 1)
+    kept = quantize_weights(exact, "int4")
     kept = {**kept, "layers.1.q_proj": exact["layers.1.q_proj"]}
     found = {
         each.kind: each for each in weight_errors(ReferenceBackend(), build_program(config), exact, kept)

@@ -5,6 +5,7 @@
 #include "matmul.h"
 #include "norm.h"
 #include "pack.h"
+#include "probe.h"
 #include "quant.h"
 #include "rope.h"
 #include "sample.h"
@@ -31,5 +32,7 @@ static inline Kernels make_kernels(const char* name) {
     kernels.sample = sample;
     kernels.exp_sum = exp_sum;
     kernels.top_logits = top_logits;
+    kernels.probe_read = probe_read;
+    kernels.probe_multiply = probe_multiply;
     return kernels;
 }
