@@ -48,7 +48,10 @@ sanitize: $(VENV)/.dev ## the kernels' tests under sanitizers of memory, undefin
 		tests/kernels/native/thread_pool_test.cpp legato/kernels/csrc/runtime/thread_pool.cpp
 	build/sanitize/thread_pool_test
 
+# Each command replaces its own section of the page and leaves the others, those written by hand among them.
 measure: $(VENV)/.dev ## every figure, written to docs/performance.md
+	$(BIN)/legato bench kernels --model $(MODEL) --output docs/performance.md
+	$(BIN)/legato bench serve $(MODEL) --output docs/performance.md
 	$(BIN)/legato bench batching --model $(MODEL) --output docs/performance.md
 
 bench: measure

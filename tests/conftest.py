@@ -1,12 +1,24 @@
-"""Numpy's BLAS gets one thread, as in the engine process; set before any test imports numpy."""
+"""What every test finds.
+
+Numpy's BLAS gets one thread, as in the engine process; set before any test imports numpy. Weights are packed
+into a folder of the run, so that those of test models do not take the place of what the user has kept.
+"""
 
 import os
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _packed_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LEGATO_PACKED_FOLDER", str(tmp_path_factory.mktemp("packed")))
+        yield
 
 
 @pytest.fixture(scope="session")

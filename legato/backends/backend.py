@@ -1,12 +1,12 @@
 """What every backend offers, and what a compiled program takes and gives."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
 
 import numpy as np
 
-from legato.backends.stored_weight import StoredWeight
+from legato.backends.stored_weight import AnyWeights, StoredWeight
 from legato.core.errors import ModelError
 from legato.program.ops import Attention, Program
 
@@ -91,10 +91,16 @@ class Backend(Protocol):
 
     name: str
 
-    def compile(
-        self, program: Program, weights: Mapping[str, StoredWeight | np.ndarray], kv: KVLayout
-    ) -> CompiledProgram:
+    def compile(self, program: Program, weights: AnyWeights, kv: KVLayout) -> CompiledProgram:
         """Check, pack the weights, take the memory; ModelError when the three do not fit together."""
+        ...
+
+    def weight_bytes(self, weights: AnyWeights) -> int:
+        """About how much memory these take once a program is compiled; nothing is read to tell it."""
+        ...
+
+    def kept(self, weights: Sequence[StoredWeight]) -> list[StoredWeight]:
+        """The matrices of one product in the formats in which it reads them."""
         ...
 
 

@@ -1,18 +1,40 @@
 """The cpu backend: a program becomes a tape of our C++ kernels, and a step is one native call."""
 
+import logging
 from collections import defaultdict
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from legato.backends.backend import ForwardInputs, KVLayout, check_kv_layout
+from legato.backends.packed_cache import PackedCache
+from legato.backends.packed_file import UnusableError
+from legato.backends.packed_weights import (
+    FORM,
+    Matrix,
+    PackedWeights,
+    mapped_weights,
+    matrices_of,
+    vectors_of,
+)
 from legato.backends.rotation import rotation_table, still_table
-from legato.backends.stored_weight import StoredWeight, as_stored, stack
+from legato.backends.stored_weight import (
+    AnyWeights,
+    StoredWeight,
+    as_stored,
+    headers_of,
+    num_values,
+    stack,
+    stored_bytes,
+)
 from legato.core.errors import ModelError
+from legato.core.own_thread import in_own_thread
+from legato.kernels.library import build_id
 from legato.program.check import check_program, check_weights
 from legato.program.ops import (
     Activate,
@@ -39,7 +61,10 @@ from legato.program.ops import (
 if TYPE_CHECKING:
     from legato.kernels._native import Device, KVStore, PackedWeight, Tape
 
+logger = logging.getLogger(__name__)
+
 GROUPED = ("q4", "q8")
+NOT_OF_WEIGHTS = ("kv_is_bf16", "max_tokens", "max_samples")  # options that change no packed byte
 
 T = TypeVar("T", Rope, RmsNorm)
 
@@ -63,54 +88,79 @@ class CpuOptions:
 
 
 class CpuBackend:
-    """Compiles programs for a device: an instruction set and its threads."""
+    """Compiles programs for a device: an instruction set and its threads.
+
+    cache    where packed weights are kept from start to start; None keeps none
+    keeping  done when what was packed is in the cache, or is known not to come there
+    """
 
     name = "cpu"
 
-    def __init__(self, device: "Device", options: CpuOptions) -> None:
+    def __init__(self, device: "Device", options: CpuOptions, cache: PackedCache | None = None) -> None:
         self.device = device
         self.options = options
+        self.keeping: Future[None] | None = None
+        self._cache = cache
 
-    def compile(
-        self, program: Program, weights: Mapping[str, StoredWeight | np.ndarray], kv: KVLayout
-    ) -> "CpuProgram":
-        stored = {name: as_stored(weight) for name, weight in weights.items()}
+    def weight_bytes(self, weights: AnyWeights) -> int:
+        if self.options.is_quantized:
+            return stored_bytes(weights)
+        return (4 if self.options.float_weights == "f32" else 2) * num_values(weights)
+
+    def compile(self, program: Program, weights: AnyWeights, kv: KVLayout) -> "CpuProgram":
         check_program(program)
-        check_weights(program, stored)
+        check_weights(program, headers_of(weights))
         check_kv_layout(program, kv)
         store = self.device.kv_store(
             kv.num_layers, kv.num_pages, kv.page_size, kv.num_kv_heads, kv.head_dim, self.options.kv_is_bf16
         )
-        packed = self._pack(program, stored)
+        packed = self._mapped(program) or self._packed(program, weights)
         tape = self.device.tape(store, self.options.max_tokens, self.options.max_samples)
-        Recorder(program, tape, packed, stored, _num_positions(program, kv)).record()
+        Recorder(program, tape, packed, _num_positions(program, kv)).record()
         return CpuProgram(self.device, tape, store)
 
-    def _pack(
-        self, program: Program, stored: Mapping[str, StoredWeight]
-    ) -> dict[tuple[Weight, ...], "PackedWeight"]:
-        """Every matrix that is read, those of one product stacked; each is packed once."""
-        wanted = {
-            (op.weight,) if isinstance(op, Embedding) else op.weights
-            for op in program.ops
-            if isinstance(op, Embedding | Linear)
-        }
+    @property
+    def _packing(self) -> dict[str, str]:
+        """All that decides, beside the model's files, which bytes its packed weights are."""
+        options = {each.name: str(getattr(self.options, each.name)) for each in fields(self.options)}
+        of_weights = {name: value for name, value in options.items() if name not in NOT_OF_WEIGHTS}
+        build = f"form {FORM}, extension {build_id()}"
+        return of_weights | {"isa": self.device.isa, "build": build}
 
-        def pack(weights: tuple[Weight, ...]) -> "PackedWeight":
-            matrix = self._stacked([self._kept(stored[weight.name]) for weight in weights])
+    def _mapped(self, program: Program) -> PackedWeights | None:
+        arrays = self._cache.load(self._packing) if self._cache else None
+        try:
+            return mapped_weights(self.device, program, arrays) if arrays else None
+        except UnusableError as error:
+            logger.info("they are packed again: %s", error)
+            return None
+
+    def _packed(self, program: Program, weights: AnyWeights) -> PackedWeights:
+        """Pack every matrix that is read, those of one product stacked; a few are in memory unpacked."""
+
+        def pack(key: Matrix) -> "PackedWeight":
+            matrix = stack(self.kept([as_stored(weights[weight.name]) for weight in key]))
             return self.device.pack(matrix.format, matrix.values, matrix.scales, matrix.minimums)
 
+        matrices = matrices_of(program)
         with ThreadPoolExecutor(self.device.num_threads) as pool:
-            return dict(zip(wanted, pool.map(pack, wanted), strict=True))
+            packed = PackedWeights(
+                dict(zip(matrices, pool.map(pack, matrices), strict=True)),
+                {each: as_stored(weights[each.name]).float32() for each in vectors_of(program)},
+            )
+        if self._cache:
+            store = partial(self._cache.store, self._packing, packed.arrays())
+            self.keeping = in_own_thread("packed-weights-writer", store)
+        return packed
 
-    def _stacked(self, matrices: list[StoredWeight]) -> StoredWeight:
-        """One matrix; parts that are stored in different formats become floats."""
-        if len({matrix.format for matrix in matrices}) > 1:
-            matrices = [self._kept(as_stored(matrix.float32())) for matrix in matrices]
-        return stack(matrices)
+    def kept(self, weights: Sequence[StoredWeight]) -> list[StoredWeight]:
+        """The matrices of one product as it reads them; those of different formats become floats."""
+        kept = [self._kept(weight) for weight in weights]
+        if len({weight.format for weight in kept}) > 1:
+            kept = [self._kept(as_stored(weight.float32())) for weight in kept]
+        return kept
 
     def _kept(self, weight: StoredWeight) -> StoredWeight:
-        """The weight in the format in which products read it."""
         if weight.format == self.options.float_weights:
             return weight
         if weight.format in GROUPED and self.options.is_quantized:
@@ -152,14 +202,13 @@ class Recorder:
         self,
         program: Program,
         tape: "Tape",
-        packed: Mapping[tuple[Weight, ...], "PackedWeight"],
-        stored: Mapping[str, StoredWeight],
+        weights: PackedWeights,
         num_positions: int,
     ) -> None:
         self._program = program
         self._tape = tape
-        self._packed = packed
-        self._stored = stored
+        self._matrices = weights.matrices
+        self._vectors = weights.vectors
         self._num_positions = num_positions
         self._numbers: dict[int, int] = {}  # index of a program's value -> number of the tape's
         self._makers = {out.index: op for op in program.ops for out in outputs_of(op)}
@@ -198,9 +247,9 @@ class Recorder:
         tape = self._tape
         match op:
             case Embedding():
-                return tape.embedding(self._packed[(op.weight,)], op.index is Index.POSITIONS)
+                return tape.embedding(self._matrices[(op.weight,)], op.index is Index.POSITIONS)
             case Linear():
-                return tape.linear(self._number(op.x), self._packed[op.weights], self._bias(op))
+                return tape.linear(self._number(op.x), self._matrices[op.weights], self._bias(op))
             case RmsNorm():
                 return tape.rms_norm(self._number(op.x), self._vector(op.weight), op.eps)
             case LayerNorm():
@@ -227,7 +276,7 @@ class Recorder:
 
     def _vector(self, *weights: Weight) -> np.ndarray:
         """The weights one after the other."""
-        return np.concatenate([self._stored[weight.name].float32() for weight in weights])
+        return np.concatenate([self._vectors[weight] for weight in weights])
 
     def _bias(self, op: Linear) -> np.ndarray | None:
         return self._vector(*op.biases) if op.biases else None
@@ -238,7 +287,7 @@ class Recorder:
         if not (isinstance(product, Linear) and product in self._added):
             return self._tape.add(into, self._number(op.b))
         self._tape.add_linear(
-            into, self._number(product.x), self._packed[product.weights], self._bias(product)
+            into, self._number(product.x), self._matrices[product.weights], self._bias(product)
         )
         return into
 

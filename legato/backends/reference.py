@@ -11,7 +11,7 @@ sets OPENBLAS_NUM_THREADS=1 before numpy is imported.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from legato.backends.backend import ForwardInputs, KVLayout, check_kv_layout
 from legato.backends.rotation import rotation_table
-from legato.backends.stored_weight import StoredWeight, as_stored
+from legato.backends.stored_weight import AnyWeights, StoredWeight, as_stored, headers_of, num_values
 from legato.program.check import check_program, check_weights
 from legato.program.ops import (
     Activate,
@@ -42,8 +42,6 @@ from legato.program.ops import (
 )
 
 NUM_DECODERS = 2  # threads; decoding is bound by memory, more gain nothing
-
-Weights = Mapping[str, StoredWeight | np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +66,23 @@ class ReferenceBackend:
 
     name = "reference"
 
-    def compile(self, program: Program, weights: Weights, kv: KVLayout) -> "ReferenceProgram":
+    def compile(self, program: Program, weights: AnyWeights, kv: KVLayout) -> "ReferenceProgram":
         check_program(program)
-        check_weights(program, weights)
+        check_weights(program, headers_of(weights))
         check_kv_layout(program, kv)
         return ReferenceProgram(program, weights, kv)
+
+    def weight_bytes(self, weights: AnyWeights) -> int:
+        return 4 * num_values(weights)
+
+    def kept(self, weights: Sequence[StoredWeight]) -> list[StoredWeight]:
+        return [as_stored(weight.float32()) for weight in weights]
 
 
 class ReferenceProgram:
     """A program with its weights, its rotation tables and its K/V store."""
 
-    def __init__(self, program: Program, weights: Weights, kv: KVLayout) -> None:
+    def __init__(self, program: Program, weights: AnyWeights, kv: KVLayout) -> None:
         self.program = program
         self.kv = kv
         names = {weight.name for op in program.ops for weight in weights_of(op)}

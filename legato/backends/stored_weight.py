@@ -1,9 +1,13 @@
 """A weight as its file holds it: quantised blocks stay quantised until a backend packs or decodes them."""
 
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
+
+from legato.program.check import HasShape
 
 GROUP_LEN = 32  # inputs that share a scale
 CHUNK_GROUPS = 2048  # 256 KiB of float32: a chunk passes all its operations inside the L2 cache
@@ -76,6 +80,57 @@ class StoredWeight:
         out *= self.scales.reshape(-1, 1)[chosen]
         if self.minimums is not None:
             out += self.minimums.reshape(-1, 1)[chosen]
+
+
+class TensorHeader(HasShape, Protocol):
+    """What a file's header says of a weight."""
+
+    @property
+    def num_bytes(self) -> int: ...
+
+
+class StoredWeights(Mapping[str, StoredWeight]):
+    """A model's weights, read from its files each time they are looked up: in memory are those at work alone.
+
+    headers  what the files say of each
+    """
+
+    def __init__(self, headers: Mapping[str, TensorHeader], read: Callable[[str], StoredWeight]) -> None:
+        self.headers = headers
+        self._read = read
+
+    def __getitem__(self, name: str) -> StoredWeight:
+        if name not in self.headers:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.headers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.headers)
+
+    def __len__(self) -> int:
+        return len(self.headers)
+
+
+AnyWeights = Mapping[str, StoredWeight | np.ndarray]
+
+
+def headers_of(weights: AnyWeights) -> Mapping[str, HasShape]:
+    """What tells each weight's shape without reading it."""
+    return weights.headers if isinstance(weights, StoredWeights) else weights
+
+
+def num_values(weights: AnyWeights) -> int:
+    return sum(math.prod(header.shape) for header in headers_of(weights).values())
+
+
+def stored_bytes(weights: AnyWeights) -> int:
+    """Of all of them, as they are stored."""
+    if isinstance(weights, StoredWeights):
+        return sum(header.num_bytes for header in weights.headers.values())
+    return sum(weight.nbytes for weight in weights.values())
 
 
 def as_stored(weight: StoredWeight | np.ndarray) -> StoredWeight:

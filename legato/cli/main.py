@@ -30,7 +30,9 @@ COMMANDS = (
     Command("serve", "legato.cli.serve", "serve a model over HTTP"),
     Command("generate", "legato.cli.generate", "continue a prompt", aliases=("complete",)),
     Command("chat", "legato.cli.chat", "talk with a model"),
-    Command("models", "legato.cli.models", "list models, bring them here, say where they are"),
+    Command(
+        "models", "legato.cli.models.command", "list models, bring them here, say where they are, check them"
+    ),
     Command("bench", "legato.cli.bench.command", "measure"),
     Command(
         "doctor", "legato.cli.doctor.command", "say what is here, and what is wrong", aliases=("collect-env",)

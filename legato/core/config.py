@@ -52,6 +52,15 @@ class EngineConfig:
         " (smallest, and less exact: their products round activations to 8 bits)",
         choices=("auto", "bfloat16", "float32", "stored"),
     )
+    quantization: str = flag(
+        "none",
+        "what float weights become on load: int8 or int4, in groups of 32 with scales of their own; weights"
+        " that the file holds quantised stay as they are",
+        choices=("none", "int8", "int4"),
+    )
+    packed_cache: bool = flag(
+        True, "keep weights on disk as the kernels read them, so that the next start maps them"
+    )
     threads: int | None = flag(
         None,
         "threads that compute; by default the physical cores that the process may use",
@@ -93,8 +102,8 @@ class EngineConfig:
     enable_prefix_caching: bool = flag(True, "keep the K/V of finished prompts for those that begin alike")
     kv_cache_memory_bytes: int | None = flag(
         None,
-        "size of the K/V store, in bytes or like 512M or 2G (powers of 1024); by default 1G or a quarter of"
-        " the usable memory, whichever is less",
+        "size of the K/V store, in bytes or like 512M or 2G (powers of 1024); by default 1G or half of"
+        " what the weights leave of the usable memory, whichever is less",
         type=int,
         least=1,
         is_bytes=True,

@@ -56,12 +56,30 @@ class StepPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Natural logarithms of probabilities at one token's place, by the model alone.
+
+    They are taken from the logits as the model gave them: before bias, penalties and temperature.
+
+    logprob       of the token that was sampled
+    top_ids       the most probable tokens, the most probable first; of equal ones the lowest id first
+    top_logprobs  theirs
+    """
+
+    logprob: float
+    top_ids: tuple[int, ...]
+    top_logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StepOutput:
     """What a step sampled: request id -> token id, for the chunks that sample.
 
-    errors  request id -> why no token could be sampled; the request ends, its neighbours do not notice
+    errors    request id -> why no token could be sampled; the request ends, its neighbours do not notice
+    logprobs  request id -> its token's, for the requests that ask for them
     """
 
     step: int
     token_ids: dict[str, int]
     errors: dict[str, str] = field(default_factory=dict)
+    logprobs: dict[str, TokenLogprobs] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from typing import Any
 from legato.core.errors import RequestError
 
 MAX_WHOLE = 2**63 - 1  # what a message can carry
+MAX_LOGPROBS = 20  # as in the OpenAI API
 
 
 class FinishReason(StrEnum):
@@ -34,6 +35,8 @@ class SamplingParams:
     ignore_eos          end-of-sequence ids are tokens like others
     repetition_penalty  over prompt and output; presence and frequency penalties over output alone
     logit_bias          token id -> added to its logit
+    logprobs            how many of the most probable tokens to report at each place, with their logarithms of
+                        probability and the sampled token's own: 0 to 20; None = no logarithms at all
     Raises RequestError naming the field that does not fit, TypeError for a name that is no field.
     """
 
@@ -53,6 +56,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     logit_bias: dict[int, float] = field(default_factory=dict)
     skip_special_tokens: bool = True
+    logprobs: int | None = None
 
     def __new__(cls, **settings: Any) -> "SamplingParams":
         """Here, before the fields are set, a name that is none of them still can be told with a remedy."""
@@ -86,6 +90,8 @@ class SamplingParams:
                 )
         if self.seed is not None:
             _check_whole("seed", self.seed, -(2**63), 2**64 - 1)
+        if self.logprobs is not None:
+            _check_whole("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         _check_bias(self.logit_bias)
         _check_stop(self.stop)
 

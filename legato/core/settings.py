@@ -19,6 +19,7 @@ OTHER_VARIABLES = (
     "LEGATO_HOME",
     "LEGATO_ISA",
     "LEGATO_NATIVE_PATH",
+    "LEGATO_PACKED_FOLDER",
 )  # read elsewhere: they are no settings of a server or an engine
 
 _EXPECTED = {int: "a whole number", str: "a text", bool: "True or False"}

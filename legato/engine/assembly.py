@@ -1,14 +1,13 @@
 """From a model and a config to a core that waits for work, stage by stage."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from legato.backends.backend import KVLayout
-from legato.backends.stored_weight import StoredWeight
+from legato.backends.packed_cache import PackedCache
+from legato.backends.stored_weight import AnyWeights, stored_bytes
 from legato.core.config import STATIC_ROUND, CacheConfig, EngineConfig, SchedulerConfig
 from legato.core.errors import ConfigError
 from legato.core.request_limits import RequestLimits
@@ -20,13 +19,15 @@ from legato.executor.forward_batch import BatchBuilder
 from legato.executor.model_runner import ModelRunner
 from legato.executor.request_table import RequestTable
 from legato.kvcache.manager import KVCacheManager
+from legato.modelfiles.catalog import packed_folder
+from legato.modelfiles.fingerprint import weights_identity
 from legato.modelfiles.model_config import ModelConfig, read_model_config
 from legato.models.registry import build_program
 from legato.scheduler.policy import make_policy
 from legato.scheduler.scheduler import Scheduler
 from legato.weights.loader import load_weights
+from legato.weights.quantization import quantize_weights
 
-WeightsOfModel = Mapping[str, StoredWeight | np.ndarray]
 Report = Callable[[str, str, float], None]  # stage, detail, seconds
 GIB = 2**30
 
@@ -60,20 +61,30 @@ def load_engine(config: EngineConfig, report: Report) -> Engine:
     path = Path(config.model)
     model = read_model_config(path)
     stages.done("config", f"{model.architecture}, {model.num_layers} layers, context {model.max_position}")
-    weights = load_weights(path, model)
-    num_bytes = sum(array.nbytes for array in weights.values())
-    stages.done("weights", f"{len(weights)} arrays, {num_bytes / 2**20:.0f} MiB")
-    return assemble(config, model, weights, stages)
+    weights = quantize_weights(load_weights(path, model), config.quantization)
+    packed_cache = None
+    if config.packed_cache:
+        identity = weights_identity(path)
+        packed_cache = PackedCache(packed_folder(), path, identity, quantization=config.quantization)
+    return assemble(config, model, weights, stages, packed_cache)
 
 
-def assemble(config: EngineConfig, model: ModelConfig, weights: WeightsOfModel, stages: StageClock) -> Engine:
-    """Build a core around a model whose weights are in memory."""
+def assemble(
+    config: EngineConfig,
+    model: ModelConfig,
+    weights: AnyWeights,
+    stages: StageClock,
+    packed_cache: PackedCache | None = None,
+) -> Engine:
+    """Build a core around a model and its weights."""
     max_model_len = resolve_max_model_len(config, model)
     scheduling = resolve_scheduling(config, max_model_len)
-    compute = choose_compute(config, scheduling)
-    cache = resolve_cache(config, model, compute.kv_value_bytes)
+    compute = choose_compute(config, scheduling, packed_cache)
+    free_bytes = usable_memory_bytes() - compute.backend.weight_bytes(weights)
+    cache = resolve_cache(config, model, compute.kv_value_bytes, free_bytes)
     layout = kv_layout(model, cache.num_pages, cache.page_size, compute.kv_value_bytes)
     program = compute.backend.compile(build_program(model), weights, layout)
+    stages.done("weights", f"{len(weights)} arrays, {stored_bytes(weights) / 2**20:.0f} MiB")
     pool_len = cache.num_pages * cache.page_size
     stages.done(
         "pool", f"{cache.num_pages} pages of {cache.page_size}, {pool_len} tokens, {compute.numeric_mode}"
@@ -120,21 +131,23 @@ def resolve_scheduling(config: EngineConfig, max_model_len: int) -> SchedulerCon
     )
 
 
-def resolve_cache(config: EngineConfig, model: ModelConfig, kv_value_bytes: int) -> CacheConfig:
-    """Size the K/V pool: as told, else the smaller of 1 GiB and a quarter of the usable memory."""
+def resolve_cache(
+    config: EngineConfig, model: ModelConfig, kv_value_bytes: int, free_bytes: int
+) -> CacheConfig:
+    """Size the K/V pool: as told, else 1 GiB or half of what is free beside the weights, what is less."""
     page_bytes = kv_layout(model, 1, config.block_size, kv_value_bytes).page_bytes
-    usable_bytes = usable_memory_bytes()
-    pool_bytes = config.kv_cache_memory_bytes or min(GIB, usable_bytes // 4)
+    free_bytes = max(free_bytes, 0)
+    pool_bytes = config.kv_cache_memory_bytes or min(GIB, free_bytes // 2)
     num_pages = config.num_pages or pool_bytes // page_bytes
     if num_pages < 1:
         raise ConfigError(
             f"a K/V pool of {pool_bytes} bytes holds no page: one takes {page_bytes};"
             " raise --kv-cache-memory-bytes or lower --block-size"
         )
-    if num_pages * page_bytes > usable_bytes:
+    if num_pages * page_bytes > free_bytes:
         raise ConfigError(
-            f"a K/V pool of {num_pages * page_bytes} bytes is more than the {usable_bytes} that this process"
-            " may use; lower --kv-cache-memory-bytes or --num-pages"
+            f"a K/V pool of {num_pages * page_bytes} bytes is more than the {free_bytes} that this process"
+            " may use beside its weights; lower --kv-cache-memory-bytes or --num-pages"
         )
     return CacheConfig(
         num_pages=num_pages, page_size=config.block_size, enable_prefix_caching=config.enable_prefix_caching

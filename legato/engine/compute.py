@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from legato.backends.backend import Backend
 from legato.backends.cpu import CpuBackend, CpuOptions
+from legato.backends.packed_cache import PackedCache
 from legato.backends.reference import ReferenceBackend
 from legato.core.config import EngineConfig, SchedulerConfig
 from legato.core.errors import ConfigError
@@ -28,34 +29,53 @@ class Compute:
     numeric_mode: str
 
 
-def choose_compute(config: EngineConfig, scheduling: SchedulerConfig) -> Compute:
+def choose_compute(
+    config: EngineConfig, scheduling: SchedulerConfig, cache: PackedCache | None = None
+) -> Compute:
     """The cpu backend where its kernels can be loaded, else the reference, with a warning that says why.
 
-    Raises ConfigError when --backend cpu was asked for and cannot be had.
+    cache  where the cpu backend keeps its packed weights
+    Raises ConfigError when --backend cpu was asked for and cannot be had, or settings contradict each other.
     """
+    is_quantized = config.quantization != "none"
+    if is_quantized and config.dtype not in ("auto", "stored"):
+        raise ConfigError(
+            f"--quantization {config.quantization} keeps weights quantised, and --dtype {config.dtype} would"
+            " decode them: leave one of the two out"
+        )
     if config.backend == "reference":
-        return _reference()
+        return _reference(config)
     device = open_device(config.threads)
     if isinstance(device, NoKernels):
         if config.backend == "cpu":
             raise ConfigError(f"--backend cpu: {device.reason}")
         logger.warning("%s. Until then the reference backend serves, many times slower", device.reason)
-        return _reference()
+        return _reference(config)
     is_exact = config.dtype == "float32"
     options = CpuOptions(
         float_weights="f32" if is_exact else "bf16",
-        is_quantized=config.dtype == "stored",
+        is_quantized=is_quantized or config.dtype == "stored",
         kv_is_bf16=not is_exact,
         max_tokens=scheduling.max_step_tokens,
         max_samples=scheduling.max_num_seqs,
     )
     return Compute(
-        backend=CpuBackend(device, options),
+        backend=CpuBackend(device, options, cache),
         sampler=NativeSampler(device),
         kv_value_bytes=4 if is_exact else 2,
-        numeric_mode=f"cpu-{device.isa}-{'bfloat16' if config.dtype == 'auto' else config.dtype}",
+        numeric_mode=f"cpu-{device.isa}-{_number_format(config)}",
     )
 
 
-def _reference() -> Compute:
-    return Compute(ReferenceBackend(), ReferenceSampler(), kv_value_bytes=4, numeric_mode="reference-float32")
+def _number_format(config: EngineConfig) -> str:
+    if config.quantization != "none":
+        return config.quantization
+    return "bfloat16" if config.dtype == "auto" else config.dtype
+
+
+def _reference(config: EngineConfig) -> Compute:
+    """It decodes every weight: what is quantised on load is rounded all the same."""
+    number_format = "float32" if config.quantization == "none" else config.quantization
+    return Compute(
+        ReferenceBackend(), ReferenceSampler(), kv_value_bytes=4, numeric_mode=f"reference-{number_format}"
+    )

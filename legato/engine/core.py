@@ -136,6 +136,7 @@ def _message(event: NewToken | Broken) -> TokenOutput | Failed:
         token_ids=[event.token_id],
         finish_reason=request.finish_reason,
         cached_len=request.hit_len,
+        logprobs=[] if event.logprobs is None else [event.logprobs],
     )
 
 

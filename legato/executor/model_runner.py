@@ -3,7 +3,7 @@
 import numpy as np
 
 from legato.backends.backend import CompiledProgram, ForwardInputs
-from legato.core.plan import RowStart, StepOutput
+from legato.core.plan import RowStart, StepOutput, TokenLogprobs
 from legato.executor.forward_batch import ForwardBatch, Sample
 from legato.sampling.row_sampler import Sampler, SampleRow
 
@@ -38,12 +38,15 @@ class ModelRunner:
         chosen = self._sampler.sample(logits, [self._sample_row(place) for place in batch.samples])
         token_ids: dict[str, int] = {}
         errors: dict[str, str] = {}
-        for place, token_id in zip(batch.samples, chosen, strict=True):
-            if isinstance(token_id, str):
-                errors[place.request_id] = token_id
-            else:
-                token_ids[place.request_id] = self._token_pool[place.row, place.position] = token_id
-        return StepOutput(batch.step, token_ids, errors)
+        logprobs: dict[str, TokenLogprobs] = {}
+        for place, sampled in zip(batch.samples, chosen, strict=True):
+            if isinstance(sampled, str):
+                errors[place.request_id] = sampled
+                continue
+            token_ids[place.request_id] = self._token_pool[place.row, place.position] = sampled.token_id
+            if sampled.logprobs is not None:
+                logprobs[place.request_id] = sampled.logprobs
+        return StepOutput(batch.step, token_ids, errors, logprobs)
 
     def warm(self) -> None:
         """Compute one token for nobody, so that the first request finds every buffer touched."""

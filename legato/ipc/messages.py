@@ -3,6 +3,7 @@
 import msgspec
 
 from legato.core.config import EngineConfig
+from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
 
 
@@ -99,6 +100,7 @@ class TokenOutput(Message, frozen=True):
     index          of the first of these tokens among the request's output
     finish_reason  set in the last message about the request
     cached_len     prompt tokens that came from the prefix cache, or from others that arrived with the request
+    logprobs       of each of these tokens, if the request asks for them
     """
 
     request_id: str
@@ -106,6 +108,7 @@ class TokenOutput(Message, frozen=True):
     token_ids: list[int]
     finish_reason: FinishReason | None = None
     cached_len: int = 0
+    logprobs: list[TokenLogprobs] = []
 
 
 class Failed(Message, frozen=True):

@@ -60,6 +60,15 @@ class Device:
     def tape(self, kv: KVStore, max_tokens: int, max_samples: int) -> Tape:
         """An empty tape for steps of at most so many tokens and samples."""
 
+    def probe_read(self, data: NDArray[np.float32]) -> float:
+        """The sum of data [size], read by all threads: its time tells how fast memory can be read."""
+
+    def probe_multiply(self, format: WeightFormat, rounds: int) -> int:
+        """Multiply in registers with all threads, as products with weights of the format do.
+
+        Gives the number of multiply-adds: by the time, the most that such products can reach.
+        """
+
     def sample_rows(
         self,
         logits: NDArray[np.float32],
@@ -75,8 +84,13 @@ class Device:
         seen_starts: NDArray[np.int32],
         seen_ids: NDArray[np.int32],
         seen_counts: NDArray[np.int32],
-    ) -> NDArray[np.int32]:
-        """Choose a token for each row of logits [rows, vocab], which are overwritten: see sampling.py."""
+        num_logprobs: NDArray[np.int32],
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
+        """Choose a token for each row of logits [rows, vocab], which are overwritten: see sampling.py.
+
+        Gives tokens [rows], the logprob of each [rows], and the most likely ids and their logprobs, each
+        [rows, largest of num_logprobs]; 0 where a row's num_logprobs, -1 for none, does not ask for them.
+        """
 
 @final
 class PackedWeight:

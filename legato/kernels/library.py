@@ -1,9 +1,11 @@
 """Opens the compiled extension with an instruction set and threads, or says why there is none."""
 
+import hashlib
 import importlib.util
 import os
 import sys
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,6 +57,16 @@ def instruction_sets() -> tuple[str, ...]:
     from legato.kernels import _native
 
     return tuple(_native.instruction_sets())
+
+
+@cache
+def build_id() -> str:
+    """Names this build of the extension: another one may pack weights otherwise."""
+    from legato.kernels import _native
+
+    with Path(_native.__file__).open("rb") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16))
+    return digest.hexdigest()
 
 
 def find_extension() -> NoKernels | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -32,6 +33,18 @@ class RowSampling:
     seen_counts: NDArray[np.int32] = field(default_factory=lambda: NO_IDS)
 
 
+@dataclass(frozen=True, slots=True)
+class SampledRows:
+    """What the rows became.
+
+    token_ids  [num_rows] int32, -1 for a row whose logits are not all finite
+    logprobs   of each row; None where its params do not ask for them or it has no token
+    """
+
+    token_ids: NDArray[np.int32]
+    logprobs: list[TokenLogprobs | None]
+
+
 def row_sampling(
     params: SamplingParams,
     number: float,
@@ -51,16 +64,15 @@ def row_sampling(
     return RowSampling(params, number, added, seen_ids, counts.astype(np.int32))
 
 
-def sample_rows(
-    device: "Device", logits: NDArray[np.float32], rows: Sequence[RowSampling]
-) -> NDArray[np.int32]:
-    """Choose a token for every row: [num_rows] int32, -1 for a row whose logits are not all finite.
+def sample_rows(device: "Device", logits: NDArray[np.float32], rows: Sequence[RowSampling]) -> SampledRows:
+    """Choose a token for every row.
 
     logits  [num_rows, vocab_size] float32, overwritten
     Raises ValueError when the rows and the logits differ in number, or an id is outside the vocabulary.
     """
     params = [row.params for row in rows]
-    return device.sample_rows(
+    num_logprobs = [-1 if each.logprobs is None else min(each.logprobs, logits.shape[1]) for each in params]
+    token_ids, own, top_ids, top = device.sample_rows(
         logits,
         temperatures=np.array([0 if each.is_greedy else each.temperature for each in params], np.float32),
         top_ks=np.array([min(max(each.top_k, 0), logits.shape[1]) for each in params], np.int32),
@@ -77,7 +89,15 @@ def sample_rows(
         seen_starts=_starts([len(row.seen_ids) for row in rows]),
         seen_ids=np.concatenate([NO_IDS, *(row.seen_ids for row in rows)]),
         seen_counts=np.concatenate([NO_IDS, *(row.seen_counts for row in rows)]),
+        num_logprobs=np.array(num_logprobs, np.int32),
     )
+    logprobs = [
+        TokenLogprobs(float(own[row]), tuple(top_ids[row, :n].tolist()), tuple(top[row, :n].tolist()))
+        if n >= 0 and token_ids[row] >= 0
+        else None
+        for row, n in enumerate(num_logprobs)
+    ]
+    return SampledRows(token_ids, logprobs)
 
 
 def _starts(lengths: list[int]) -> NDArray[np.int32]:

@@ -4,8 +4,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from legato.core.control_groups import CGROUPS, PROC, own_groups
+
 CPUS = Path("/sys/devices/system/cpu")
-CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class UsableCores:
 def usable_cores() -> UsableCores:
     """What affinity and control groups leave to this process."""
     cpus = _allowed_cpus()
-    return UsableCores(len(cpus), len({_core_of(cpu) for cpu in cpus}), granted_cpus(_own_cgroup()))
+    return UsableCores(len(cpus), len({_core_of(cpu) for cpu in cpus}), granted_cpus(PROC, CGROUPS))
 
 
 def num_usable_cores() -> int:
@@ -52,20 +53,9 @@ def _core_of(cpu: int) -> str:
         return str(cpu)
 
 
-def _own_cgroup() -> Path:
-    """The directory of this process's group; in a container mostly the root as seen from there."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return CGROUPS
-    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
-    return CGROUPS / own
-
-
-def granted_cpus(group: Path, root: Path = CGROUPS) -> float:
-    """Processors' worth of time that the group and those above it grant; inf without a limit."""
-    groups = [group, *(parent for parent in group.parents if parent.is_relative_to(root))]
-    return min(_quota(directory) for directory in {*groups, root})
+def granted_cpus(proc: Path, cgroups: Path) -> float:
+    """Processors' worth of time that the groups of this process grant; inf without a limit."""
+    return min(_quota(group) for group in own_groups("cpu", proc, cgroups))
 
 
 def _quota(group: Path) -> float:
@@ -74,8 +64,8 @@ def _quota(group: Path) -> float:
         quota, period = (group / "cpu.max").read_text().split()
     except OSError:
         try:
-            quota = (group / "cpu/cpu.cfs_quota_us").read_text().strip()
-            period = (group / "cpu/cpu.cfs_period_us").read_text().strip()
+            quota = (group / "cpu.cfs_quota_us").read_text().strip()
+            period = (group / "cpu.cfs_period_us").read_text().strip()
         except OSError:
             return float("inf")
     return float("inf") if quota in {"max", "-1"} else int(quota) / int(period)

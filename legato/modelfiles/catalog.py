@@ -108,6 +108,16 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "legato"
 
 
+def packed_folder() -> Path:
+    """Where weights are kept as the kernels read them: $LEGATO_PACKED_FOLDER, else beside the models.
+
+    It may be deleted: they are packed again.
+    """
+    if folder := os.environ.get("LEGATO_PACKED_FOLDER"):
+        return Path(folder).expanduser()
+    return cache_folder() / "packed"
+
+
 def _resolve(model: str, revision: str | None, report: Report, *, may_download: bool) -> ModelFiles:
     entry = next((entry for entry in CATALOG if entry.name == model), None)
     path = Path(model).expanduser()

@@ -3,6 +3,7 @@
 import hashlib
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 _SAMPLES, _SAMPLE_BYTES = (
     64,
@@ -10,11 +11,28 @@ _SAMPLES, _SAMPLE_BYTES = (
 )  # read from each file, evenly spread: all of it would take longer than the start
 
 
+def weights_files(path: Path) -> list[Path]:
+    """The files that hold the weights of a directory or .gguf file."""
+    return [path] if path.is_file() else sorted(path.glob("*.safetensors"))
+
+
+def weights_identity(path: Path) -> dict[str, Any]:
+    """What tells these weights from others in the same place: beside samples of them when they were written.
+
+    Samples alone would miss a change that lies between them.
+    """
+    states = [file.stat() for file in weights_files(path)]
+    return {
+        "fingerprint": weights_fingerprint(path),
+        "files": [[state.st_size, state.st_mtime_ns] for state in states],
+    }
+
+
 @cache
 def weights_fingerprint(path: Path) -> str:
     """Digest of sizes and samples of the files that hold the weights of a directory or .gguf file."""
     digest = hashlib.blake2b(digest_size=8)
-    for file in [path] if path.is_file() else sorted(path.glob("*.safetensors")):
+    for file in weights_files(path):
         size = file.stat().st_size
         digest.update(size.to_bytes(8, "little"))
         with file.open("rb") as stream:

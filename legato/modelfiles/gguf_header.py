@@ -2,11 +2,12 @@
 
 import mmap
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from legato.core.errors import ModelError
 
@@ -71,17 +72,67 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """Metadata values are int, float, bool, str or a list of these."""
+    """Metadata values are int, float, bool, str, a list of numbers, or Texts."""
 
     metadata: Mapping[str, Any]
     tensors: dict[str, GgufTensor]
 
 
+class Texts(Sequence[str]):
+    """An array of texts, decoded when one of them is first looked at: few readers need the vocabulary.
+
+    data  the texts, each after its length in 8 bytes
+    Raises ModelError then, when they are not UTF-8.
+    """
+
+    def __init__(self, data: bytes, count: int) -> None:
+        self._data = data
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self._texts[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._texts == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # like a list
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        data, unpack = self._data, _U64.unpack_from
+        texts, end = [], 0
+        try:
+            for _ in range(self._count):  # 50,000 times for a vocabulary, so attribute look-ups stay outside
+                start = end + 8
+                end = start + unpack(data, end)[0]
+                texts.append(str(data[start:end], "utf-8"))
+        except UnicodeDecodeError as error:
+            raise ModelError(f"its header holds a text that is not UTF-8: {error}") from error
+        return texts
+
+
 def read_gguf_header(path: Path) -> GgufHeader:
     """Read the header of a GGUF file, version 2 or 3, little-endian.
 
+    The last one is kept, for as long as its file stays as it is.
     Raises ModelError, naming the file, when it is missing, cut off or not consistent in itself.
     """
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+    return _read_header(path, (state.st_ino, state.st_size, state.st_mtime_ns))
+
+
+@lru_cache(maxsize=1)
+def _read_header(path: Path, state: tuple[int, ...]) -> GgufHeader:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Reader(data).read_header()
@@ -130,20 +181,23 @@ class _Reader:
         return count
 
     def string(self) -> str:
-        return self.strings(1)[0]
+        start = self.offset + 8
+        self.skip_texts(1)
+        return str(self.data[start : self.offset], "utf-8")
 
-    def strings(self, count: int) -> list[str]:
+    def texts(self, count: int) -> Texts:
+        start = self.offset
+        self.skip_texts(count)
+        return Texts(self.data[start : self.offset], count)
+
+    def skip_texts(self, count: int) -> None:
         data, offset, end = self.data, self.offset, self.end
         unpack = _U64.unpack_from
-        texts = []
-        for _ in range(count):  # 50,000 times for a vocabulary, so attribute look-ups stay outside
-            start = offset + 8
-            offset = start + unpack(data, offset)[0]
+        for _ in range(count):
+            offset += 8 + unpack(data, offset)[0]
             if offset > end:
                 raise struct.error("a text goes beyond the end of the file")
-            texts.append(str(data[start:offset], "utf-8"))
         self.offset = offset
-        return texts
 
     def table(self, count: int, what: str, read_value: Callable[[], Any]) -> dict[str, Any]:
         entries: dict[str, Any] = {}
@@ -164,11 +218,11 @@ class _Reader:
             return self.array()
         raise ValueError(f"metadata of the unknown kind {kind}")
 
-    def array(self) -> list[Any]:
+    def array(self) -> list[Any] | Texts:
         kind = self.number("I")
         count = self.count("elements in an array", MAX_ARRAY_LEN)
         if kind == _STRING:
-            return self.strings(count)
+            return self.texts(count)
         if kind not in _SCALARS:
             raise ValueError(f"an array of the unreadable kind {kind}")
         layout = struct.Struct(f"<{count}{_SCALARS[kind]}")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from legato.core.errors import NonFiniteLogitsError
+from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import SamplingParams
 from legato.kernels.sampling import row_sampling, sample_rows
 from legato.sampling.random_numbers import uniform
-from legato.sampling.sampler import sample
+from legato.sampling.sampler import sample, token_logprobs
 
 if TYPE_CHECKING:
     from legato.kernels._native import Device
@@ -36,10 +37,18 @@ class SampleRow:
     ending_ids: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """A row's token, with its logprobs if the row's params ask for them."""
+
+    token_id: int
+    logprobs: TokenLogprobs | None = None
+
+
 class Sampler(Protocol):
     """Chooses tokens; a row's token depends on that row alone."""
 
-    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[int | str]:
+    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[SampledToken | str]:
         """A token for each row of logits [num_rows, vocab_size], which may be overwritten.
 
         A text in place of a token says why that row has none; the other rows have theirs.
@@ -50,7 +59,7 @@ class Sampler(Protocol):
 class ReferenceSampler:
     """A row after the other, in numpy."""
 
-    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[int | str]:
+    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[SampledToken | str]:
         return [_sample(row_logits, row) for row_logits, row in zip(logits, rows, strict=True)]
 
 
@@ -60,20 +69,23 @@ class NativeSampler:
     def __init__(self, device: "Device") -> None:
         self._device = device
 
-    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[int | str]:
+    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[SampledToken | str]:
         settings = [
             row_sampling(
                 row.params, uniform(row.seed, row.position), row.prompt_ids, row.output_ids, row.ending_ids
             )
             for row in rows
         ]
-        chosen: list[int] = sample_rows(self._device, logits, settings).tolist()
-        return [NOT_FINITE if token_id < 0 else token_id for token_id in chosen]
+        sampled = sample_rows(self._device, logits, settings)
+        return [
+            NOT_FINITE if token_id < 0 else SampledToken(token_id, logprobs)
+            for token_id, logprobs in zip(sampled.token_ids.tolist(), sampled.logprobs, strict=True)
+        ]
 
 
-def _sample(logits: np.ndarray, row: SampleRow) -> int | str:
+def _sample(logits: np.ndarray, row: SampleRow) -> SampledToken | str:
     try:
-        return sample(
+        token_id = sample(
             logits,
             params=row.params,
             seed=row.seed,
@@ -82,6 +94,8 @@ def _sample(logits: np.ndarray, row: SampleRow) -> int | str:
             output_ids=row.output_ids,
             ending_ids=row.ending_ids,
         )
+        num_top = row.params.logprobs
+        return SampledToken(token_id, None if num_top is None else token_logprobs(logits, token_id, num_top))
     except NonFiniteLogitsError:
         return NOT_FINITE
     except Exception:  # a fault of ours at one row's settings must not end everybody's engine

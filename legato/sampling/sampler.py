@@ -8,6 +8,8 @@ The order, with vLLM's meanings:
 5. temperature; then what may be drawn: min_p and top_k first, which look at single tokens, then top_p, whose
    share is of the mass that they leave;
 6. a draw from what remains, by the random number of (seed, position).
+
+Logprobs are taken before all of that: they say what the model thinks, whatever was done to its choice.
 """
 
 from collections.abc import Collection
@@ -15,6 +17,7 @@ from collections.abc import Collection
 import numpy as np
 
 from legato.core.errors import NonFiniteLogitsError
+from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import SamplingParams
 from legato.sampling.random_numbers import uniform
 
@@ -47,6 +50,17 @@ def sample(
     if candidates is None:
         return draw(weights, uniform(seed, position))
     return int(candidates[draw(weights[candidates], uniform(seed, position))])
+
+
+def token_logprobs(logits: np.ndarray, token_id: int, num_top: int) -> TokenLogprobs:
+    """Those of `token_id` and of the num_top most probable tokens, by the logits as the model gave them."""
+    wide = logits.astype(np.float64)
+    logprobs = wide - wide.max()
+    logprobs -= np.log(np.exp(logprobs).sum())
+    top_ids = np.argsort(-wide, kind="stable")[:num_top]
+    return TokenLogprobs(
+        float(logprobs[token_id]), tuple(top_ids.tolist()), tuple(logprobs[top_ids].tolist())
+    )
 
 
 def adjust_logits(

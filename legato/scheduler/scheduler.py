@@ -6,7 +6,7 @@ from itertools import count
 from typing import Protocol
 
 from legato.core.config import SchedulerConfig
-from legato.core.plan import StepOutput, StepPlan
+from legato.core.plan import StepOutput, StepPlan, TokenLogprobs
 from legato.core.request import Request, RequestState
 from legato.core.sampling_params import FinishReason
 from legato.kvcache.manager import KVCacheManager
@@ -34,6 +34,7 @@ class NewToken:
     request: Request
     index: int  # among the request's output tokens
     token_id: int
+    logprobs: TokenLogprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,8 @@ class Scheduler:
                 continue  # it ended while this step was in flight
             request = self._requests[request_id]
             request.append_host(token_id)
-            events.append(NewToken(request, request.output_len - 1, token_id))
+            logprobs = output.logprobs.get(request_id)
+            events.append(NewToken(request, request.output_len - 1, token_id, logprobs))
             if token_id in request.ending_ids and request.output_len >= request.params.min_tokens:
                 self._end(request, FinishReason.STOP)
             elif len(request.token_ids) == request.max_device_len:

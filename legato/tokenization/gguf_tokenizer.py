@@ -7,6 +7,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from legato.core.errors import ModelError
+from legato.modelfiles.gguf_header import Texts
 
 REMEDY = "Give a directory with a tokenizer.json by --tokenizer"
 
@@ -66,6 +67,6 @@ def _pair(merge: str) -> tuple[str, str]:
 
 def _texts(metadata: Mapping[str, Any], key: str) -> list[str]:
     value = metadata.get(key)
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+    if not isinstance(value, list | Texts) or not all(isinstance(text, str) for text in value):
         raise ModelError(f"the header has no list of texts {key}")
-    return value
+    return list(value)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from legato.modelfiles.gguf_header import Texts
 from legato.modelfiles.hf_config import read_json_if_present, token_text
 
 ROLES = ("bos", "eos", "unk", "pad")
@@ -18,7 +19,7 @@ _GGUF_KEYS = {
 def special_tokens_of_gguf(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Role -> text, e.g. {"eos": "<|im_end|>"}, from a GGUF header."""
     tokens = metadata.get("tokenizer.ggml.tokens")
-    if not isinstance(tokens, list):
+    if not isinstance(tokens, list | Texts):
         return {}
     ids = {role: metadata.get(key) for role, key in _GGUF_KEYS.items()}
     return {role: tokens[i] for role, i in ids.items() if isinstance(i, int) and 0 <= i < len(tokens)}

@@ -1,6 +1,5 @@
 """Tensors in a .gguf file: ggml's blocks, taken apart and not decoded."""
 
-import mmap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,13 +13,11 @@ Shape = tuple[int, ...]
 
 
 class GgufFile:
-    """A file mapped into memory. Raises ModelError, naming it, when its header is not consistent."""
+    """A file whose tensors are read one by one. Raises ModelError, naming it, for an unsound header."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tensors = read_gguf_header(path).tensors
-        with path.open("rb") as file:
-            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def read(self, name: str, row_order: np.ndarray | None = None) -> StoredWeight:
         """A tensor as it is stored, its rows taken in `row_order` where one is given.
@@ -38,7 +35,10 @@ class GgufFile:
         return read(raw, tensor.shape)
 
     def _raw(self, tensor: GgufTensor) -> np.ndarray:
-        return np.frombuffer(self._data, np.uint8, tensor.num_bytes, tensor.offset)
+        raw = np.fromfile(self.path, np.uint8, tensor.num_bytes, offset=tensor.offset)
+        if len(raw) < tensor.num_bytes:
+            raise ModelError(f"{self.path}: tensor {tensor.name!r} is cut off; download the file again")
+        return raw
 
 
 def split_half_rows(num_heads: int, head_dim: int) -> np.ndarray:
@@ -52,15 +52,15 @@ def split_half_rows(num_heads: int, head_dim: int) -> np.ndarray:
 
 
 def read_f32(raw: np.ndarray, shape: Shape) -> StoredWeight:
-    return StoredWeight("f32", shape, raw.view("<f4").astype(np.float32).reshape(shape))
+    return StoredWeight("f32", shape, raw.view("<f4").astype(np.float32, copy=False).reshape(shape))
 
 
 def read_f16(raw: np.ndarray, shape: Shape) -> StoredWeight:
-    return StoredWeight("f16", shape, raw.view("<u2").astype(np.uint16).reshape(shape))
+    return StoredWeight("f16", shape, raw.view("<u2").astype(np.uint16, copy=False).reshape(shape))
 
 
 def read_bf16(raw: np.ndarray, shape: Shape) -> StoredWeight:
-    return StoredWeight("bf16", shape, raw.view("<u2").astype(np.uint16).reshape(shape))
+    return StoredWeight("bf16", shape, raw.view("<u2").astype(np.uint16, copy=False).reshape(shape))
 
 
 def read_q8_0(raw: np.ndarray, shape: Shape) -> StoredWeight:

@@ -29,7 +29,7 @@ class StoredTensor:
 
 
 class SafetensorsFile:
-    """One file, mapped into memory. Source: the safetensors format specification.
+    """One file, whose tensors are read one by one. Source: the safetensors format specification.
 
     Raises ModelError, naming the file, when its header is not consistent.
     """
@@ -37,23 +37,24 @@ class SafetensorsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with path.open("rb") as file:
-                self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self.tensors = _read_header(self._data)
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                self.tensors = _read_header(data)
         except OSError as error:
             raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
         except (ValueError, RecursionError) as error:  # mmap refuses an empty file with ValueError
             raise ModelError(f"{path} is not a usable .safetensors file: {error}") from error
 
     def read(self, name: str) -> StoredWeight:
-        """A copy of a tensor. Raises ModelError when its dtype is none of F32, F16, BF16."""
+        """A tensor. Raises ModelError when its dtype is none of F32, F16, BF16."""
         tensor = self.tensors[name]
         dtype = _DTYPES.get(tensor.dtype)
         if dtype is None:
             raise ModelError(f"{self.path}: tensor {name!r} is {tensor.dtype}; F32, F16 and BF16 are read")
         count = tensor.num_bytes // dtype.itemsize
-        values = np.frombuffer(self._data, dtype, count, tensor.offset).reshape(tensor.shape)
-        return StoredWeight(_FORMATS[tensor.dtype], tensor.shape, values.copy())
+        values = np.fromfile(self.path, dtype, count, offset=tensor.offset)
+        if len(values) < count:
+            raise ModelError(f"{self.path}: tensor {name!r} is cut off; download the file again")
+        return StoredWeight(_FORMATS[tensor.dtype], tensor.shape, values.reshape(tensor.shape))
 
 
 def open_safetensors(folder: Path) -> dict[str, SafetensorsFile]:

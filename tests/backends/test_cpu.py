@@ -1,13 +1,23 @@
 """The cpu backend computes what the reference computes, whatever its weights are kept in."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from legato.backends.backend import CompiledProgram, KVLayout
 from legato.backends.cpu import CpuBackend, CpuOptions
+from legato.backends.packed_cache import PackedCache
 from legato.backends.reference import ReferenceBackend
-from legato.backends.stored_weight import StoredWeight, as_stored, to_bfloat16
-from legato.kernels.library import NoKernels, open_device
+from legato.backends.stored_weight import (
+    AnyWeights,
+    StoredWeight,
+    StoredWeights,
+    as_stored,
+    to_bfloat16,
+)
+from legato.kernels.library import NoKernels, instruction_sets, open_device
 from legato.models.registry import build_program
 from legato.program.ops import Program
 from tests.backends.steps import Chunk, make_inputs
@@ -75,3 +85,78 @@ def test_nearest_bfloat16_ties_to_even_and_keeps_nan() -> None:
     bits = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0x7FFFFFFF, 0x7F800000, 0x80000000], np.uint32)
     found = to_bfloat16(bits.view(np.float32)).tolist()
     assert found == [0x3F80, 0x3F82, 0x3F81, 0x7FFF, 0x7F80, 0x8000]
+
+
+# packed weights that are kept
+
+
+def unreadable(weights: AnyWeights) -> StoredWeights:
+    """Weights of which the headers alone may be read."""
+
+    def read(name: str) -> StoredWeight:
+        raise AssertionError(f"{name} was read")
+
+    return StoredWeights(weights, read)
+
+
+def kept_backend(folder: Path, isa: str, float_weights: str, *, is_quantized: bool) -> CpuBackend:
+    device = open_device(2, isa)
+    assert not isinstance(device, NoKernels)
+    options = CpuOptions(float_weights, is_quantized, kv_is_bf16=True, max_tokens=64, max_samples=64)
+    return CpuBackend(device, options, PackedCache(folder, folder / "model", {"fingerprint": "1"}))
+
+
+@pytest.mark.parametrize("isa", instruction_sets())
+@pytest.mark.parametrize(
+    ("name", "float_weights", "is_quantized"),
+    [("f32", "f32", False), ("q4", "bf16", False), ("q4", "bf16", True), ("q8", "f32", True)],
+)
+def test_mapped_weights_give_the_bits_of_packed_ones_and_no_weight_is_read(
+    tmp_path: Path, isa: str, name: str, float_weights: str, is_quantized: bool
+) -> None:
+    config, values = random_model(seed=2, num_layers=2, vocab_size=512)
+    weights, program = as_format(values, name), build_program(config)
+    step = make_inputs(Chunk(list(range(3, 40)), 0, [5, 2, 7]), Chunk([9, 8], 0, [1]))
+
+    first = kept_backend(tmp_path, isa, float_weights, is_quantized=is_quantized)
+    packed = first.compile(program, weights, KV).forward(step)
+    assert first.keeping is not None
+    first.keeping.result(timeout=30)
+    second = kept_backend(tmp_path, isa, float_weights, is_quantized=is_quantized)
+    mapped = second.compile(program, unreadable(weights), KV).forward(step)
+
+    assert second.keeping is None
+    assert mapped.tobytes() == packed.tobytes()
+
+
+def test_weights_that_were_packed_for_another_program_are_packed_again(tmp_path: Path) -> None:
+    for vocab_size in (512, 256):  # of the same files, says the cache
+        config, values = random_model(seed=2, num_layers=1, vocab_size=vocab_size)
+        backend = kept_backend(tmp_path, "scalar", "bf16", is_quantized=False)
+        backend.compile(build_program(config), values, KV)
+        assert backend.keeping is not None
+        backend.keeping.result(timeout=30)
+
+
+def test_option_that_changes_no_weight_shares_what_is_kept(tmp_path: Path) -> None:
+    backend = kept_backend(tmp_path, "scalar", "bf16", is_quantized=False)
+    other = CpuBackend(backend.device, replace(backend.options, max_tokens=7, kv_is_bf16=False))
+    assert other._packing == backend._packing
+    unlike = CpuBackend(backend.device, replace(backend.options, is_quantized=True))
+    assert unlike._packing != backend._packing
+
+
+def test_memory_of_weights_is_told_before_they_are_read() -> None:
+    _, values = random_model(seed=2, num_layers=1, vocab_size=512)
+    num_values = sum(array.size for array in values.values())
+    device = open_device(1)
+    assert not isinstance(device, NoKernels)
+
+    def told(float_weights: str, is_quantized: bool) -> int:
+        options = CpuOptions(float_weights, is_quantized, kv_is_bf16=True, max_tokens=1, max_samples=1)
+        return CpuBackend(device, options).weight_bytes(as_format(values, "q8"))
+
+    assert told("bf16", False) == 2 * num_values
+    assert told("f32", False) == 4 * num_values
+    assert told("bf16", True) < 1.2 * num_values
+    assert ReferenceBackend().weight_bytes(values) == 4 * num_values

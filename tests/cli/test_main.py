@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from legato.cli import models
 from legato.cli.main import main
+from legato.cli.models import command
 from legato.core.errors import ConfigError, ModelError, RequestError
 
 
@@ -46,6 +46,7 @@ def test_module_is_the_command() -> None:
         (["models", "pull"], "models pull"),
         (["bench", "batching"], "bench batching"),
         (["bench", "serve"], "bench serve"),
+        (["bench", "kernels"], "bench kernels"),
         (["doctor"], "doctor"),
         (["collect-env"], "doctor"),
     ],
@@ -104,7 +105,7 @@ def test_errors_have_no_traceback(
     def fail(_: object) -> int:
         raise error
 
-    monkeypatch.setattr(models, "list_models", fail)
+    monkeypatch.setattr(command, "list_models", fail)
     assert main(["models", "list"]) == code
     assert capsys.readouterr().err == (f"legato: error: {error}\n" if str(error) else "\n")
 

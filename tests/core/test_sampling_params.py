@@ -26,6 +26,7 @@ HUGE = 10**400  # a JSON number that no float can hold
         ("min_tokens", [0, 16]),
         ("max_tokens", [1, 10**9, None]),
         ("seed", [-(2**63), 0, 2**64 - 1, None]),
+        ("logprobs", [None, 0, 20]),
         ("stop", [(), ("a",), ("\n\n", "끝")]),
         ("logit_bias", [{}, {0: -100, 7: 100.0}]),
     ],
@@ -48,6 +49,7 @@ def test_values_up_to_the_edge_are_taken(field: str, values: list[object]) -> No
         ("min_tokens", [-1, 2**63, 0.0]),
         ("max_tokens", [0, -5, 16.0, 2**63, "16"]),
         ("seed", [-(2**63) - 1, 2**64, 0.5]),
+        ("logprobs", [-1, 21, 1.0, True]),
         ("stop", [("",), ("a", ""), "", (5,), ("\ud800",), ("a\udfff",), 5, None, {"a"}]),
         ("stop_token_ids", [5, "5", None]),
         ("logit_bias", [{3: 100.5}, {3: -100.5}, {3: NAN}, {3: "x"}, [3], None]),
@@ -92,7 +94,7 @@ def test_lists_are_kept_as_tuples() -> None:
     [
         ("max_token", r"did you mean max_tokens\?"),
         ("n", "a prompt that is given several times gets as many answers"),
-        ("logprobs", "it has max_tokens, temperature, top_p, "),
+        ("guided_json", "it has max_tokens, temperature, top_p, "),
     ],
 )
 def test_setting_that_there_is_not_is_refused_with_a_remedy(name: str, remedy: str) -> None:

@@ -4,7 +4,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from legato.core.config import CacheConfig, SchedulerConfig
-from legato.core.plan import StepOutput, StepPlan
+from legato.core.plan import StepOutput, StepPlan, TokenLogprobs
 from legato.core.request_limits import RequestLimits
 from legato.core.sampling_params import SamplingParams
 from legato.engine.core import Core, CoreParts
@@ -23,11 +23,13 @@ class ScriptedExecutor:
     """Implements Executor: a request's n-th output token is the n-th of its script, then OTHER.
 
     broken    requests for which no token can be sampled
+    logprobs  of every token of a request
     launched  (request, output index) of each token sampled, wanted or not
     """
 
     scripts: dict[str, list[int]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
+    logprobs: dict[str, TokenLogprobs] = field(default_factory=dict)
     launched: list[tuple[str, int]] = field(default_factory=list)
     is_closed: bool = False
     _prompt_lens: dict[str, int] = field(default_factory=dict)
@@ -41,8 +43,9 @@ class ScriptedExecutor:
                 errors[chunk.request_id] = "no numbers"
             elif chunk.samples:
                 token_ids[chunk.request_id] = self._token(chunk.request_id, chunk.end)
+        logprobs = {each: self.logprobs[each] for each in token_ids if each in self.logprobs}
         future: Future[StepOutput] = Future()
-        future.set_result(StepOutput(plan.step, token_ids, errors))
+        future.set_result(StepOutput(plan.step, token_ids, errors, logprobs))
         return future
 
     def close(self) -> None:

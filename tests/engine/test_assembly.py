@@ -14,7 +14,6 @@ from legato.engine.assembly import (
     resolve_cache,
     resolve_max_model_len,
     resolve_scheduling,
-    usable_memory_bytes,
 )
 from legato.executor.executor import InlineExecutor, ThreadExecutor
 from tests.engine.runs import build_engine
@@ -24,16 +23,8 @@ MODEL, _ = random_model(seed=0, num_layers=1, vocab_size=16)  # one token of K/V
 TOKEN_BYTES = 1536
 
 
-@pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The bytes that the process may use, to be changed."""
-    usable = [16 * GIB]
-    monkeypatch.setattr(assembly, "usable_memory_bytes", lambda: usable[0])
-    return usable
-
-
-def num_pages(**settings: object) -> int:
-    return resolve_cache(EngineConfig(**settings), MODEL, 4).num_pages  # type: ignore[arg-type]
+def num_pages(free_bytes: int = 16 * GIB, **settings: object) -> int:
+    return resolve_cache(EngineConfig(**settings), MODEL, 4, free_bytes).num_pages  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("wanted", "resolved"), [(None, 2048), (1, 1), (2048, 2048)])
@@ -76,19 +67,29 @@ def test_tokens_of_a_step_and_of_prompts_in_it(
     assert found == (step, mixed, long)
 
 
-def test_pool_is_a_gibibyte_or_a_quarter_of_the_memory(memory: list[int]) -> None:
+def test_pool_is_a_gibibyte_or_half_of_what_is_free_beside_the_weights() -> None:
     assert num_pages(block_size=16) == GIB // (16 * TOKEN_BYTES)
-    memory[0] = GIB
-    assert num_pages(block_size=16) == GIB // 4 // (16 * TOKEN_BYTES)
+    assert num_pages(GIB, block_size=16) == GIB // 2 // (16 * TOKEN_BYTES)
+    with pytest.raises(ConfigError, match="pool of 0 bytes holds no page"):
+        num_pages(-1)
 
 
-def test_pool_as_told_in_bytes_or_pages(memory: list[int]) -> None:
+def test_weights_take_their_part_before_the_pool_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model(seed=0, num_layers=1, vocab_size=16)
+    weight_bytes = sum(array.nbytes for array in model[1].values())
+    monkeypatch.setattr(assembly, "usable_memory_bytes", lambda: weight_bytes + 10 * 16 * TOKEN_BYTES)
+    engine = build_engine(model, num_pages=None)
+    assert engine.cache.num_pages == 5
+    engine.core.close()
+
+
+def test_pool_as_told_in_bytes_or_pages() -> None:
     assert num_pages(kv_cache_memory_bytes=10 * 16 * TOKEN_BYTES + 1) == 10
     assert num_pages(kv_cache_memory_bytes=TOKEN_BYTES, block_size=1) == 1
     assert num_pages(num_pages=7, kv_cache_memory_bytes=1) == 7
 
 
-def test_pool_without_a_page_is_refused(memory: list[int]) -> None:
+def test_pool_without_a_page_is_refused() -> None:
     with pytest.raises(ConfigError, match="pool of 24575 bytes holds no page: one takes 24576"):
         num_pages(kv_cache_memory_bytes=16 * TOKEN_BYTES - 1)
 
@@ -96,24 +97,11 @@ def test_pool_without_a_page_is_refused(memory: list[int]) -> None:
 @pytest.mark.parametrize(
     "settings", [{"num_pages": 44}, {"kv_cache_memory_bytes": 44 * 16 * TOKEN_BYTES}, {"num_pages": 10**15}]
 )
-def test_pool_above_the_memory_is_refused(memory: list[int], settings: dict[str, int]) -> None:
-    memory[0] = 43 * 16 * TOKEN_BYTES
-    assert num_pages(num_pages=43) == 43
-    with pytest.raises(ConfigError, match=f"more than the {memory[0]} that this process may use"):
-        num_pages(**settings)
-
-
-def test_control_group_bounds_the_memory(tmp_path: Path) -> None:
-    v2, v1, absent = tmp_path / "memory.max", tmp_path / "limit_in_bytes", tmp_path / "absent"
-    machine = usable_memory_bytes([absent])
-    assert machine > 0
-    v2.write_text("max\n")
-    v1.write_text("9223372036854771712\n")  # how version 1 says that there is no limit
-    assert usable_memory_bytes([v2, v1]) == machine
-    v2.write_text("123456\n")
-    assert usable_memory_bytes([v2, v1]) == 123456
-    v1.write_text("99\n")
-    assert usable_memory_bytes([absent, v1]) == 99
+def test_pool_above_the_memory_is_refused(settings: dict[str, int]) -> None:
+    free_bytes = 43 * 16 * TOKEN_BYTES
+    assert num_pages(free_bytes, num_pages=43) == 43
+    with pytest.raises(ConfigError, match=f"more than the {free_bytes} that this process may use"):
+        num_pages(free_bytes, **settings)
 
 
 def test_start_is_reported_stage_by_stage(tiny_model: Path) -> None:

@@ -32,6 +32,22 @@ def test_kernels_compute_by_default(dtype: str, mode: str, value_bytes: int) -> 
     assert chosen.kv_value_bytes == value_bytes
 
 
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_quantisation_on_load_is_part_of_the_numeric_mode(backend: str, quantization: str) -> None:
+    chosen = compute.choose_compute(EngineConfig(backend=backend, quantization=quantization), SCHEDULING)
+    assert chosen.numeric_mode.startswith(backend)
+    assert chosen.numeric_mode.endswith(f"-{quantization}")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_quantising_and_decoding_at_once_is_refused(backend: str, dtype: str) -> None:
+    config = EngineConfig(backend=backend, quantization="int8", dtype=dtype)
+    with pytest.raises(ConfigError, match=f"--quantization int8 .*--dtype {dtype} .*leave one"):
+        compute.choose_compute(config, SCHEDULING)
+
+
 def test_reference_is_chosen_by_name() -> None:
     chosen = compute.choose_compute(EngineConfig(backend="reference"), SCHEDULING)
     assert (chosen.backend.name, chosen.numeric_mode) == ("reference", "reference-float32")

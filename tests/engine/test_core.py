@@ -2,6 +2,7 @@
 
 import pytest
 
+from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason
 from legato.engine.core import Core
 from legato.ipc.messages import Accepted, Failed, Rejected, TokenOutput
@@ -34,6 +35,16 @@ def test_tokens_come_one_a_step_and_the_last_says_why(lookahead: int) -> None:
         TokenOutput(request_id="a", index=2, token_ids=[22], finish_reason=FinishReason.LENGTH),
     ]
     core.check_integrity()
+
+
+@both_loops
+def test_logprobs_travel_with_their_token(lookahead: int) -> None:
+    logprobs = TokenLogprobs(-0.5, (20,), (-0.5,))
+    core = scripted_core(
+        ScriptedExecutor({"a": [20], "b": [30]}, logprobs={"a": logprobs}), lookahead=lookahead
+    )
+    add_all(core, make_message("a", max_tokens=1), make_message("b", max_tokens=1))
+    assert {each.request_id: each.logprobs for each in run_to_end(core)} == {"a": [logprobs], "b": []}
 
 
 def test_overlap_sends_what_the_plain_loop_sends() -> None:

@@ -87,6 +87,19 @@ def test_penalties_look_at_the_output_and_not_at_the_prompt() -> None:
     assert rig.run(make_plan(make_chunk("a", 0, range(2, 3)))).token_ids == {"a": 6}
 
 
+def test_logprobs_are_given_for_the_requests_that_ask_and_are_blind_to_penalties() -> None:
+    rig = Rig(FavouriteProgram())
+    params = SamplingParams(max_tokens=9, temperature=0, logit_bias={6: 100}, logprobs=2)
+    asking = make_chunk("asks", 0, range(1), prompt=[3], params=params)
+    output = rig.run(make_plan(asking, make_chunk("does not", 1, range(1), pages=(1,), prompt=[3])))
+    assert output.token_ids == {"asks": 6, "does not": 5}
+    assert output.logprobs.keys() == {"asks"}
+    log_sum = np.log(np.exp(2) + np.exp(1) + VOCAB_SIZE - 2)
+    assert output.logprobs["asks"].logprob == pytest.approx(1 - log_sum)
+    assert output.logprobs["asks"].top_ids == (5, 6)
+    assert output.logprobs["asks"].top_logprobs == pytest.approx((2 - log_sum, 1 - log_sum))
+
+
 @pytest.fixture(scope="module")
 def model():
     return random_model(seed=5, num_layers=1, vocab_size=64)

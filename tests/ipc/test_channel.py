@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.ipc.channel import Channel, ChannelClosedError, client_end, engine_end
 from legato.ipc.messages import Abort, AddRequest, FromEngine, Shutdown, ToEngine, TokenOutput
@@ -34,9 +35,11 @@ def test_messages_arrive_as_they_were_sent(ends: Ends) -> None:
     client, engine = ends
     client.send([request("a"), Abort(request_id="b")])
     assert engine.receive() == [request("a"), Abort(request_id="b")]
+    logprobs = TokenLogprobs(-0.7, (7, 3), (-0.7, -1.25))
     output = TokenOutput(request_id="a", index=0, token_ids=[7], finish_reason=FinishReason.STOP)
-    engine.send([output])
-    assert client.receive() == [output]
+    reported = TokenOutput(request_id="b", index=0, token_ids=[7], logprobs=[logprobs])
+    engine.send([output, reported])
+    assert client.receive() == [output, reported]
 
 
 def test_requests_sent_together_are_received_together(ends: Ends) -> None:

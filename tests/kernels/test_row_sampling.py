@@ -56,13 +56,15 @@ def test_every_setting_chooses_what_numpy_chooses(device: "Device", position: in
         )
         for row, settings in zip(logits, SETTINGS, strict=True)
     ]
-    assert sample_rows(device, logits, rows_of(uniform(4, position), *SETTINGS)).tolist() == wanted
+    assert sample_rows(device, logits, rows_of(uniform(4, position), *SETTINGS)).token_ids.tolist() == wanted
 
 
 def test_a_row_alone_and_among_others_gets_the_same_token(device: "Device") -> None:
     logits, rows = logits_of(len(SETTINGS)), rows_of(0.4, *SETTINGS)
-    together = sample_rows(device, logits.copy(), rows).tolist()
-    alone = [sample_rows(device, logits[i : i + 1].copy(), rows[i : i + 1])[0] for i in range(len(rows))]
+    together = sample_rows(device, logits.copy(), rows).token_ids.tolist()
+    alone = [
+        sample_rows(device, logits[i : i + 1].copy(), rows[i : i + 1]).token_ids[0] for i in range(len(rows))
+    ]
     assert alone == together
 
 
@@ -75,18 +77,18 @@ def test_a_row_that_is_not_finite_gets_no_token_and_harms_no_other(
     greedy = logits[2].argmax()
     logits[0, ENDING[0]] = logits[1, VOCAB - 1] = bad
     rows = rows_of(0.5, settings | {"min_tokens": 9}, settings, {"temperature": 0})
-    assert sample_rows(device, logits, rows).tolist() == [-1, -1, greedy]
+    assert sample_rows(device, logits, rows).token_ids.tolist() == [-1, -1, greedy]
 
 
 def test_a_forbidden_token_is_never_drawn(device: "Device") -> None:
     logits = np.full((200, VOCAB), -50, np.float32)
     logits[:, :2] = 50
     rows = [RowSampling(SamplingParams(), (i + 0.5) / 200, {0: -math.inf}) for i in range(200)]
-    assert set(sample_rows(device, logits, rows).tolist()) == {1}
+    assert set(sample_rows(device, logits, rows).token_ids.tolist()) == {1}
 
 
 def test_no_rows_give_no_tokens(device: "Device") -> None:
-    assert sample_rows(device, logits_of(0), []).tolist() == []
+    assert sample_rows(device, logits_of(0), []).token_ids.tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def sampled(device: "Device", logits: np.ndarray, numbers: np.ndarray, **setting
     """One row of logits, drawn from once for each number."""
     params = SamplingParams(**settings)
     rows = [RowSampling(params, float(number), {}) for number in numbers]
-    return sample_rows(device, np.tile(logits, (len(rows), 1)), rows)
+    return sample_rows(device, np.tile(logits, (len(rows), 1)), rows).token_ids
 
 
 def sampled_by_numpy(logits: np.ndarray, numbers: np.ndarray, **settings: Any) -> np.ndarray:

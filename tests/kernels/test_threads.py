@@ -11,19 +11,21 @@ from legato.kernels import threads
 def test_a_group_grants_the_least_of_its_own_limit_and_those_above(tmp_path: Path) -> None:
     inner = tmp_path / "outer" / "inner"
     inner.mkdir(parents=True)
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text("0::/outer/inner\n")
     (tmp_path / "outer" / "cpu.max").write_text("150000 100000\n")
     (inner / "cpu.max").write_text("max 100000\n")
-    assert threads.granted_cpus(inner, root=tmp_path) == 1.5
+    assert threads.granted_cpus(tmp_path, tmp_path) == 1.5
     (inner / "cpu.max").write_text("50000 100000\n")
-    assert threads.granted_cpus(inner, root=tmp_path) == 0.5
+    assert threads.granted_cpus(tmp_path, tmp_path) == 0.5
 
 
 def test_version_1_limits_are_read_and_no_limit_is_infinite(tmp_path: Path) -> None:
-    assert threads.granted_cpus(tmp_path, root=tmp_path) == float("inf")
+    assert threads.granted_cpus(tmp_path, tmp_path) == float("inf")
     (tmp_path / "cpu").mkdir()
     (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("300000\n")
     (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
-    assert threads.granted_cpus(tmp_path, root=tmp_path) == 3
+    assert threads.granted_cpus(tmp_path, tmp_path) == 3
 
 
 def test_hardware_threads_of_one_core_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """Weights have a name that says which they are."""
 
+import os
 from pathlib import Path
 
-from legato.modelfiles.fingerprint import weights_fingerprint
+from legato.modelfiles.fingerprint import weights_fingerprint, weights_identity
 
 
 def write(folder: Path, data: bytes) -> Path:
@@ -23,3 +24,13 @@ def test_copies_have_one_name_and_other_weights_another(tmp_path: Path) -> None:
 def test_file_and_folder_of_it_have_one_name(tmp_path: Path) -> None:
     folder = write(tmp_path / "a", b"weights")
     assert weights_fingerprint(folder) == weights_fingerprint(folder / "model.safetensors")
+
+
+def test_identity_changes_with_the_content_and_with_the_time_of_writing(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", b"weights")
+    before = weights_identity(folder)
+    assert weights_identity(folder) == before
+    os.utime(folder / "model.safetensors", ns=(1, 1))
+    assert weights_identity(folder)["fingerprint"] == before["fingerprint"]
+    assert weights_identity(folder) != before
+    assert weights_identity(write(tmp_path / "b", b"others!")) != before

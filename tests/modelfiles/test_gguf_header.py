@@ -96,6 +96,19 @@ def test_hostile_file_is_refused_by_name(tmp_path: Path, data: bytes, complaint:
         tracemalloc.stop()
 
 
+def test_texts_of_an_array_are_decoded_when_they_are_looked_at(tmp_path: Path) -> None:
+    texts = read_gguf_header(write(tmp_path, gguf_bytes({"k": [b"good", b"\xff\xfe"]}))).metadata["k"]
+    assert len(texts) == 2
+    with pytest.raises(ModelError, match="text that is not UTF-8"):
+        texts[0]
+
+
+def test_file_that_has_changed_is_read_again(tmp_path: Path) -> None:
+    header = read_gguf_header(write(tmp_path, gguf_bytes({"k": 1})))
+    assert read_gguf_header(tmp_path / "model.gguf") is header
+    assert read_gguf_header(write(tmp_path, gguf_bytes({"k": 1, "n": 2}))).metadata == {"k": 1, "n": 2}
+
+
 def test_names_that_occur_twice_are_refused(tmp_path: Path) -> None:
     entry = gguf_text("key") + struct.pack("<II", 4, 1)
     path = write(tmp_path, b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + entry * 2)

@@ -8,7 +8,7 @@ import pytest
 
 from legato.core.errors import NonFiniteLogitsError
 from legato.core.sampling_params import SamplingParams
-from legato.sampling.sampler import adjust_logits, kept_tokens, sample
+from legato.sampling.sampler import adjust_logits, kept_tokens, sample, token_logprobs
 
 NO_IDS = np.zeros(0, np.int32)
 # Probabilities of ids 0..4: e.g. top_p = 0.6 keeps ids 1 and 3.
@@ -239,3 +239,20 @@ def test_a_share_that_rounds_to_nothing_leaves_the_best_token(params: dict[str, 
     kept = kept_tokens(weights, SamplingParams(**params))
     assert kept is not None
     assert kept.tolist() == [1]
+
+
+def test_logprobs_are_logarithms_of_the_models_probabilities() -> None:
+    found = token_logprobs(LOGITS + 50, 2, num_top=3)
+    assert found.logprob == pytest.approx(np.log(PROBABILITIES[2]), abs=1e-5)
+    assert found.top_ids == (1, 3, 2)
+    assert found.top_logprobs == pytest.approx(np.log([0.4, 0.3, 0.15]), abs=1e-5)
+
+
+def test_of_equally_probable_tokens_the_lowest_ids_are_reported_first() -> None:
+    assert token_logprobs(np.array([1, 5, 0, 5, 5], np.float32), 3, num_top=4).top_ids == (1, 3, 4, 0)
+
+
+def test_own_logprob_may_be_asked_for_alone() -> None:
+    found = token_logprobs(LOGITS, 4, num_top=0)
+    assert (found.top_ids, found.top_logprobs) == ((), ())
+    assert found.logprob == pytest.approx(np.log(0.05), abs=1e-5)

@@ -3,10 +3,16 @@
 import argparse
 
 from legato.cli.bench import batching, serve
+from legato.cli.bench.kernels import command as kernels
 
 BENCHMARKS = (
     ("batching", "static rounds against continuous batching", batching),
     ("serve", "a server under load: this one, one that runs, or two in turn", serve),
+    (
+        "kernels",
+        "each operation of the native library against this machine's ceilings, numpy and torch",
+        kernels,
+    ),
 )
 
 

@@ -25,6 +25,7 @@ def lines() -> Iterator[tuple[str, str]]:
     yield "instruction sets", _instruction_sets()
     yield "backend", _backend(missing)
     yield "cache folder", str(catalog.cache_folder())
+    yield "packed weights", _packed_weights(catalog.packed_folder())
     for entry in catalog.entries():
         absent = f"not here; this brings it: legato models pull {entry.name}"
         yield f"model {entry.name}", str(entry.path) if entry.is_present else absent
@@ -59,6 +60,12 @@ def _instruction_sets() -> str:
         f"as {ISA_VARIABLE} says" if os.environ.get(ISA_VARIABLE) else "the best that this machine can run"
     )
     return f"{', '.join(possible)}; {device.isa} computes, {reason}"
+
+
+def _packed_weights(folder: Path) -> str:
+    """What is kept for faster starts."""
+    sizes = [path.stat().st_size for path in folder.glob("*.packed")]
+    return f"{len(sizes)} files, {sum(sizes) / 2**20:.0f} MiB, in {folder}; may be deleted"
 
 
 def _backend(missing: NoKernels | None) -> str:

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Iterator
 from pathlib import Path
 
-from legato.engine.memory import machine_memory_bytes, usable_memory_bytes
+from legato.engine.memory import free_memory_bytes, machine_memory_bytes, usable_memory_bytes
 from legato.kernels.threads import UsableCores, usable_cores
 
 CPU_INFO = Path("/proc/cpuinfo")
@@ -16,7 +16,7 @@ def lines() -> Iterator[tuple[str, str]]:
     yield "platform", platform.platform()
     yield "processor", processor()
     yield "cores", _cores(usable_cores())
-    yield "memory", _memory(usable_memory_bytes(), machine_memory_bytes())
+    yield "memory", _memory(usable_memory_bytes(), free_memory_bytes(), machine_memory_bytes())
 
 
 def processor() -> str:
@@ -41,10 +41,8 @@ def _cores(cores: UsableCores) -> str:
     )
 
 
-def _memory(usable_bytes: int, machine_bytes: int) -> str:
-    limit = (
-        "the control group's limit" if usable_bytes < machine_bytes else "control groups set no lower limit"
-    )
+def _memory(usable_bytes: int, free_bytes: int, machine_bytes: int) -> str:
+    limit = "the control group's limit" if usable_bytes < free_bytes else "what is free now"
     return f"{_gib(usable_bytes)} of {_gib(machine_bytes)} may be used: {limit}"
 
 

@@ -8,6 +8,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "dispatch.h"
 #include "runtime/kv_store.h"
 #include "runtime/memory.h"
+#include "runtime/probe.h"
 #include "runtime/row_sampler.h"
 #include "runtime/tape.h"
 #include "runtime/thread_pool.h"
@@ -182,12 +184,23 @@ void check_list(const char* name, const Array<int32_t, 1>& starts, int64_t num_r
     require_size(name, values, starts.data()[num_rows]);
 }
 
-nb::ndarray<nb::numpy, int32_t, nb::ndim<1>> sample_rows(
+// Zeros, to be filled and then owned by Python.
+template <typename T, int dims>
+nb::ndarray<nb::numpy, T, nb::ndim<dims>> new_array(const std::array<size_t, dims>& shape) {
+    size_t size = 1;
+    for (const auto each : shape) size *= each;
+    auto values = std::make_unique<T[]>(size);
+    nb::capsule owner(values.get(), [](void* data) noexcept { delete[] static_cast<T*>(data); });
+    return {values.release(), dims, shape.data(), owner};
+}
+
+nb::tuple sample_rows(
     Device& device, const nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>& logits,
     const Array<float, 1>& temperatures, const Array<int32_t, 1>& top_ks, const Array<float, 1>& top_ps,
     const Array<float, 1>& min_ps, const Array<double, 1>& numbers, const Array<int32_t, 1>& added_starts,
     const Array<int32_t, 1>& added_ids, const Array<float, 1>& added_values, const Array<double, 2>& penalties,
-    const Array<int32_t, 1>& seen_starts, const Array<int32_t, 1>& seen_ids, const Array<int32_t, 1>& seen_counts) {
+    const Array<int32_t, 1>& seen_starts, const Array<int32_t, 1>& seen_ids, const Array<int32_t, 1>& seen_counts,
+    const Array<int32_t, 1>& num_logprobs) {
     const auto num_rows = static_cast<int64_t>(logits.shape(0)), vocab = static_cast<int64_t>(logits.shape(1));
     require_size("temperatures", temperatures.size(), num_rows);
     require_size("top_ks", top_ks.size(), num_rows);
@@ -197,6 +210,11 @@ nb::ndarray<nb::numpy, int32_t, nb::ndim<1>> sample_rows(
     require_size("penalties", penalties.size(), num_rows * 3);
     check_list("added_starts", added_starts, num_rows, added_ids.size(), added_values.size());
     check_list("seen_starts", seen_starts, num_rows, seen_ids.size(), seen_counts.size());
+    require_size("num_logprobs", num_logprobs.size(), num_rows);
+    int64_t max_logprobs = 0;
+    for (int64_t row = 0; row < num_rows; ++row) max_logprobs = std::max<int64_t>(max_logprobs, num_logprobs.data()[row]);
+    require(max_logprobs <= vocab, "num_logprobs: " + std::to_string(max_logprobs) + ", must be at most the vocabulary's " +
+                                       std::to_string(vocab));
     const SamplingRows rows{num_rows,
                             vocab,
                             logits.data(),
@@ -211,14 +229,19 @@ nb::ndarray<nb::numpy, int32_t, nb::ndim<1>> sample_rows(
                             penalties.data(),
                             seen_starts.data(),
                             seen_ids.data(),
-                            seen_counts.data()};
-    auto tokens = std::make_unique<int32_t[]>(static_cast<size_t>(num_rows));
+                            seen_counts.data(),
+                            num_logprobs.data()};
+    const auto height = logits.shape(0), width = static_cast<size_t>(max_logprobs);
+    auto tokens = new_array<int32_t, 1>({height});
+    auto logprobs = new_array<double, 1>({height});
+    auto top_ids = new_array<int32_t, 2>({height, width});
+    auto top_logprobs = new_array<double, 2>({height, width});
     {
         nb::gil_scoped_release released;
-        device.sampler.sample(rows, tokens.get());
+        device.sampler.sample(rows,
+                              {max_logprobs, tokens.data(), logprobs.data(), top_ids.data(), top_logprobs.data()});
     }
-    nb::capsule owner(tokens.get(), [](void* data) noexcept { delete[] static_cast<int32_t*>(data); });
-    return {tokens.release(), {static_cast<size_t>(num_rows)}, owner};
+    return nb::make_tuple(tokens, logprobs, top_ids, top_logprobs);
 }
 
 std::unique_ptr<KVStore> kv_store(Device&, int64_t num_layers, int64_t num_pages, int64_t page_size, int64_t num_kv_heads,
@@ -245,6 +268,20 @@ int attention(Tape& tape, int qkv, const Array<float, 2>& cos, const Array<float
     require(cos.shape(0) == sin.shape(0) && cos.shape(1) == sin.shape(1), "cos and sin must be of one shape");
     const Rotation rotation{cos.data(), sin.data(), static_cast<int64_t>(cos.shape(0)), static_cast<int64_t>(cos.shape(1))};
     return tape.attention(qkv, rotation, layer, num_heads, scale);
+}
+
+// ---- ceilings ---------------------------------------------------------------------------------------------------
+
+double read_all(Device& device, const Array<float, 1>& data) {
+    nb::gil_scoped_release released;
+    return probe_read(device.kernels, device.pool, data.data(), static_cast<int64_t>(data.size()));
+}
+
+int64_t multiply(Device& device, const std::string& format_name, int64_t rounds) {
+    const auto format = format_named(format_name);
+    require(rounds >= 1, "rounds must be at least 1");
+    nb::gil_scoped_release released;
+    return probe_multiply(device.kernels, device.pool, format, rounds);
 }
 
 // ---- the module -------------------------------------------------------------------------------------------------
@@ -281,10 +318,13 @@ void bind_device(nb::module_& m) {
                 return std::make_unique<Tape>(self.kernels, self.pool, kv, max_tokens, max_samples);
             },
             "kv"_a, "max_tokens"_a, "max_samples"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>())
+        .def("probe_read", &read_all, "data"_a.noconvert())
+        .def("probe_multiply", &multiply, "format"_a, "rounds"_a)
         .def("sample_rows", &sample_rows, "logits"_a.noconvert(), "temperatures"_a.noconvert(), "top_ks"_a.noconvert(),
              "top_ps"_a.noconvert(), "min_ps"_a.noconvert(), "numbers"_a.noconvert(), "added_starts"_a.noconvert(),
              "added_ids"_a.noconvert(), "added_values"_a.noconvert(), "penalties"_a.noconvert(),
-             "seen_starts"_a.noconvert(), "seen_ids"_a.noconvert(), "seen_counts"_a.noconvert());
+             "seen_starts"_a.noconvert(), "seen_ids"_a.noconvert(), "seen_counts"_a.noconvert(),
+             "num_logprobs"_a.noconvert());
 }
 
 void bind_tape(nb::module_& m) {

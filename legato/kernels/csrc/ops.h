@@ -141,6 +141,16 @@ struct Kernels {
     // The token of one row of logits [vocab], which it may overwrite; ties go to the lowest id; -1: not finite.
     int32_t (*argmax)(const float* logits, int64_t vocab);
     int32_t (*sample)(float* logits, int64_t vocab, const SampleArgs& args, float* scratch);  // scratch: [vocab]
+
+    // The sum of e^(logit - largest), and the `count` >= 1 largest logits in falling order, of equal ones the lowest id
+    // first: of one row of finite logits.
+    double (*exp_sum)(const float* logits, int64_t vocab, float largest);
+    void (*top_logits)(const float* logits, int64_t vocab, int64_t count, int32_t* ids, float* values);
+
+    // The ceilings that a benchmark holds the others against: the sum of data[begin, end), and `rounds` of multiply-adds in
+    // registers as products with weights of the format make them. Gives how many; `sink` gets what hangs on them all.
+    float (*probe_read)(const float* data, int64_t begin, int64_t end);
+    int64_t (*probe_multiply)(Format format, int64_t rounds, int32_t* sink);
 };
 
 const Kernels& scalar_kernels();

@@ -42,6 +42,7 @@ def test_tells_of_installation_machine_and_model(tmp_path: Path, capsys: pytest.
     assert "GiB may be used" in found["memory"]
     assert found["processor"]
     assert found["cache folder"] == str(tmp_path / "legato")
+    assert found["packed weights"] == f"0 files, 0 MiB, in {tmp_path / 'legato' / 'packed'}; may be deleted"
     assert found[f"model {DEFAULT_MODEL}"] == f"not here; this brings it: legato models pull {DEFAULT_MODEL}"
     assert found["variables"] == "no LEGATO_* variable is set"
 
@@ -138,11 +139,14 @@ def test_limits_of_control_groups_are_told(
 ) -> None:
     monkeypatch.setattr(machine, "usable_cores", lambda: UsableCores(4, 2, 1.5))
     monkeypatch.setattr(machine, "usable_memory_bytes", lambda: 3 * 2**29)
+    monkeypatch.setattr(machine, "free_memory_bytes", lambda: 2**32)
     monkeypatch.setattr(machine, "machine_memory_bytes", lambda: 2**33)
     found = told(capsys)
     assert found["cores"].startswith("1 may compute: affinity allows 4 of ")
     assert found["cores"].endswith("on 2 physical cores; control groups grant the time of 1.5")
     assert found["memory"] == "1.5 GiB of 8.0 GiB may be used: the control group's limit"
+    monkeypatch.setattr(machine, "free_memory_bytes", lambda: 3 * 2**29)
+    assert told(capsys)["memory"] == "1.5 GiB of 8.0 GiB may be used: what is free now"
 
 
 def test_processor_has_its_models_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

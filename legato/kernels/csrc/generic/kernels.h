@@ -1,9 +1,11 @@
 // All kernels of this instruction set and the table of them.
 #include "activation.h"
 #include "attention.h"
+#include "logprobs.h"
 #include "matmul.h"
 #include "norm.h"
 #include "pack.h"
+#include "probe.h"
 #include "quant.h"
 #include "rope.h"
 #include "sample.h"
@@ -28,5 +30,9 @@ static inline Kernels make_kernels(const char* name) {
     kernels.attention = attention;
     kernels.argmax = argmax;
     kernels.sample = sample;
+    kernels.exp_sum = exp_sum;
+    kernels.top_logits = top_logits;
+    kernels.probe_read = probe_read;
+    kernels.probe_multiply = probe_multiply;
     return kernels;
 }

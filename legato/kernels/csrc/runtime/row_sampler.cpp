@@ -1,8 +1,11 @@
 #include "row_sampler.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace legato {
 
@@ -49,15 +52,20 @@ void penalize(const SamplingRows& rows, int64_t row, float* logits) {
 
 }  // namespace
 
-void RowSampler::sample(const SamplingRows& rows, int32_t* tokens) {
+void RowSampler::sample(const SamplingRows& rows, const SampledRows& sampled) {
     check_ids("added_ids", rows.added_starts, rows.added_ids, rows);
     check_ids("seen_ids", rows.seen_starts, rows.seen_ids, rows);
     std::lock_guard lock(mutex_);
-    const auto row_bytes = rows.vocab * static_cast<int64_t>(sizeof(float));
-    if (scratch_.num_bytes() < row_bytes * pool_.num_threads()) scratch_ = Memory(row_bytes * pool_.num_threads());
+    const auto thread_bytes = 2 * rows.vocab * static_cast<int64_t>(sizeof(float));
+    if (scratch_.num_bytes() < thread_bytes * pool_.num_threads()) scratch_ = Memory(thread_bytes * pool_.num_threads());
     pool_.run(rows.num_rows, 1, [&](int64_t begin, int64_t end, int thread) {
+        auto* scratch = scratch_.at<float>(thread * thread_bytes);
+        auto* unchanged = scratch + rows.vocab;
         for (auto row = begin; row < end; ++row) {
-            tokens[row] = sample_row(rows, row, scratch_.at<float>(thread * row_bytes));
+            const auto num_top = rows.num_logprobs[row];
+            if (num_top >= 0) std::copy_n(rows.logits + row * rows.vocab, rows.vocab, unchanged);
+            sampled.tokens[row] = sample_row(rows, row, scratch);
+            if (num_top >= 0 && sampled.tokens[row] >= 0) write_logprobs(unchanged, rows.vocab, num_top, sampled, row);
         }
     });
 }
@@ -70,6 +78,18 @@ int32_t RowSampler::sample_row(const SamplingRows& rows, int64_t row, float* scr
     if (rows.temperatures[row] == 0) return kernels_.argmax(logits, rows.vocab);
     const SampleArgs args{rows.temperatures[row], rows.top_ps[row], rows.min_ps[row], rows.top_ks[row], rows.numbers[row]};
     return kernels_.sample(logits, rows.vocab, args, scratch);
+}
+
+void RowSampler::write_logprobs(const float* logits, int64_t vocab, int64_t num_top, const SampledRows& sampled,
+                                int64_t row) const {
+    const auto largest = logits[kernels_.argmax(logits, vocab)];
+    const auto log_sum = largest + std::log(kernels_.exp_sum(logits, vocab, largest));
+    sampled.logprobs[row] = logits[sampled.tokens[row]] - log_sum;
+    if (num_top == 0) return;
+    std::vector<float> top(static_cast<size_t>(num_top));
+    kernels_.top_logits(logits, vocab, num_top, sampled.top_ids + row * sampled.max_logprobs, top.data());
+    auto* top_logprobs = sampled.top_logprobs + row * sampled.max_logprobs;
+    std::transform(top.begin(), top.end(), top_logprobs, [&](float logit) { return logit - log_sum; });
 }
 
 }  // namespace legato

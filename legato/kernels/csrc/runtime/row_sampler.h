@@ -29,23 +29,34 @@ struct SamplingRows {
     const int32_t* seen_starts;  // [num_rows + 1]
     const int32_t* seen_ids;     // of the tokens in prompt or output
     const int32_t* seen_counts;  // how often each is in the output
+
+    const int32_t* num_logprobs;  // [num_rows], of most likely tokens, 0 to SampledRows::max_logprobs; -1: no logprobs
+};
+
+// What the rows became. Logprobs, where they are asked for, are of the logits as the model gave them.
+struct SampledRows {
+    int64_t max_logprobs;
+    int32_t* tokens;       // [num_rows], -1 for a row whose logits are not all finite
+    double* logprobs;      // [num_rows], of the token
+    int32_t* top_ids;      // [num_rows, max_logprobs], the most likely first, of equal ones the lowest id
+    double* top_logprobs;  // like top_ids
 };
 
 class RowSampler {
  public:
     RowSampler(const Kernels& kernels, ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
 
-    // tokens [num_rows]: -1 for a row whose logits are not all finite.
     // Throws std::invalid_argument for an id outside the vocabulary.
-    void sample(const SamplingRows& rows, int32_t* tokens);
+    void sample(const SamplingRows& rows, const SampledRows& sampled);
 
  private:
     int32_t sample_row(const SamplingRows& rows, int64_t row, float* scratch) const;
+    void write_logprobs(const float* logits, int64_t vocab, int64_t num_top, const SampledRows& sampled, int64_t row) const;
 
     const Kernels& kernels_;
     ThreadPool& pool_;
     std::mutex mutex_;  // of the scratch
-    Memory scratch_;    // float32 [num_threads, vocab]
+    Memory scratch_;    // float32 [num_threads, 2, vocab]: the kernel's, and a copy of the logits for logprobs
 };
 
 }  // namespace legato

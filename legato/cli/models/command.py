@@ -1,8 +1,9 @@
-"""`legato models`: what can be served by name, what of it is here, and where."""
+"""`legato models`: what can be served by name, what of it is here and where, and what its numbers cost."""
 
 import argparse
 import sys
 
+from legato.cli.models import check
 from legato.core.errors import ModelError
 from legato.modelfiles import catalog
 
@@ -18,6 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("model", metavar="MODEL", help="a name of the list, or a hub name like org/name")
         action.add_argument("--revision", help="branch, tag or commit of a hub model")
         action.set_defaults(run=run)
+    text = "compare a model as it would be served with its weights in float32"
+    check.add_arguments(actions.add_parser("check", help=text, description=text))
 
 
 def list_models(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,80 @@
+"""All that a program reads, as the kernels read it: packed from a model's weights, or mapped from a file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from legato.backends.packed_file import VECTOR, PackedArray, UnusableError
+from legato.program.ops import Embedding, Linear, Program, Weight, weights_of
+
+if TYPE_CHECKING:
+    from legato.kernels._native import Device, PackedWeight, WeightFormat
+
+Matrix = tuple[Weight, ...]  # the weights of one product, stacked
+
+FORM = 1  # raise it when other bytes are packed of the same files: rows in another order, rounded otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeights:
+    """Matrices in panels, and vectors in float32."""
+
+    matrices: Mapping[Matrix, "PackedWeight"]
+    vectors: Mapping[Weight, np.ndarray]
+
+    def arrays(self) -> dict[str, PackedArray]:
+        """What is kept in a file."""
+        arrays = {
+            _name(key): PackedArray(matrix.format, (matrix.outputs, matrix.inputs), matrix.data)
+            for key, matrix in self.matrices.items()
+        }
+        return arrays | {
+            weight.name: PackedArray(VECTOR, vector.shape, vector.view(np.uint8))
+            for weight, vector in self.vectors.items()
+        }
+
+
+def matrices_of(program: Program) -> list[Matrix]:
+    """Every matrix that is read, each once."""
+    read = ((op.weight,) if isinstance(op, Embedding) else op.weights for op in _readers(program))
+    return list(dict.fromkeys(read))
+
+
+def vectors_of(program: Program) -> list[Weight]:
+    """Every other weight that is read: those of norms, and biases."""
+    matrices = {weight for key in matrices_of(program) for weight in key}
+    read = (weight for op in program.ops for weight in weights_of(op) if weight not in matrices)
+    return list(dict.fromkeys(read))
+
+
+def mapped_weights(device: "Device", program: Program, arrays: Mapping[str, PackedArray]) -> PackedWeights:
+    """The program's weights from `PackedWeights.arrays` of the same device and model; nothing is copied.
+
+    Raises UnusableError when they were packed for another program.
+    """
+
+    def found(name: str, shape: tuple[int, ...]) -> PackedArray:
+        array = arrays.get(name)
+        if array is None or array.shape != shape:
+            raise UnusableError(f"it holds no {name} of shape {list(shape)}")
+        return array
+
+    def matrix(key: Matrix) -> "PackedWeight":
+        outputs, inputs = sum(weight.shape[0] for weight in key), key[0].shape[1]
+        array = found(_name(key), (outputs, inputs))
+        return device.packed(cast("WeightFormat", array.format), outputs, inputs, array.data)
+
+    return PackedWeights(
+        {key: matrix(key) for key in matrices_of(program)},
+        {each: found(each.name, each.shape).data.view(np.float32) for each in vectors_of(program)},
+    )
+
+
+def _readers(program: Program) -> list[Embedding | Linear]:
+    return [op for op in program.ops if isinstance(op, Embedding | Linear)]
+
+
+def _name(key: Matrix) -> str:
+    return "+".join(weight.name for weight in key)

@@ -1,0 +1,1 @@
+"""`legato models`: what there is by name, and what a number format costs a model."""

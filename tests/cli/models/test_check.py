@@ -1,0 +1,101 @@
+"""`legato models check`: the report, its exit code, and what cannot be checked."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from legato.cli.main import main
+from legato.cli.models.check import TEXT
+from tests.tiny_model import write_tiny_model
+
+
+def check(model: Path, *flags: str) -> int:
+    return main(["models", "check", str(model), "--max-model-len", "64", *flags])
+
+
+@pytest.mark.parametrize(
+    ("flags", "mode", "format"),
+    [
+        (["--dtype", "bfloat16"], "bfloat16", "bf16"),
+        (["--quantization", "int8"], "int8", "q8"),
+        (["--quantization", "int4"], "int4", "q4"),
+    ],
+)
+def test_report_names_formats_and_errors(
+    tiny_model: Path, flags: list[str], mode: str, format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(tiny_model, *flags) == 0
+    told = capsys.readouterr()
+    first, _, head, *rows = told.out.splitlines()
+    assert re.fullmatch(rf"{tiny_model.name}: cpu-\w+-{mode} against cpu-\w+-float32", first)
+    assert head.split() == ["WEIGHT", "KEPT", "AS", "MEAN", "ERROR", "MAX", "ERROR"]
+    down_proj = next(row.split() for row in rows if row.startswith("down_proj"))
+    assert down_proj[1] == format
+    assert 0 < float(down_proj[2]) <= float(down_proj[3]) < 0.1
+    assert "next tokens over a text of 64:" in rows
+    assert [re.sub(r"[-\d.]+", "N", row) for row in rows[-4:]] == [
+        "  mean KL            N nats",
+        "  max KL             N nats",
+        "  perplexity         N, and N exact: ratio N",
+        "  same first choice  N% of positions",
+    ]
+    assert told.err == ""
+
+
+def test_float32_is_exact(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(tiny_model, "--dtype", "float32", "--max-kl", "0.000001") == 0
+    assert "ratio 1.0000" in capsys.readouterr().out
+
+
+def test_reference_checks_too(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(tiny_model, "--backend", "reference", "--quantization", "int8", "--max-model-len", "20") == 0
+    assert "reference-int8 against reference-float32" in capsys.readouterr().out
+
+
+def test_error_above_the_limit_fails(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(tiny_model, "--quantization", "int4", "--max-kl", "0") == 1
+    assert re.search(r"the mean KL, [\d.]+ nats, is above --max-kl 0", capsys.readouterr().err)
+
+
+def test_text_of_ones_own(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "own.txt"
+    text.write_text("abcdefg")
+    assert check(tiny_model, "--text", str(text)) == 0
+    assert "next tokens over a text of 7:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (None, "No such file"),
+        (b"\xff\xfe", "no text in UTF-8"),
+        (b"a", "must be 2 tokens long at least, for the next one: it is 1"),
+    ],
+)
+def test_text_that_cannot_be_used_is_named(
+    tiny_model: Path, tmp_path: Path, content: bytes | None, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "own.txt"
+    if content is not None:
+        text.write_bytes(content)
+    assert check(tiny_model, "--text", str(text)) == 2
+    assert fault in capsys.readouterr().err
+
+
+def test_model_without_a_tokenizer_names_the_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(write_tiny_model(tmp_path / "bare", has_tokenizer=False)) == 1
+    assert "has no tokenizer for the text: name one with --tokenizer" in capsys.readouterr().err
+
+
+def test_settings_that_contradict_each_other_are_refused(
+    tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(tiny_model, "--quantization", "int8", "--dtype", "float32") == 2
+    assert "--dtype float32 would decode them" in capsys.readouterr().err
+
+
+def test_text_that_is_shipped_has_some_two_thousand_tokens() -> None:
+    text = TEXT.read_text(encoding="utf-8")
+    assert text.isascii()
+    assert 8_000 < len(text) < 10_000
