@@ -1,6 +1,7 @@
 """The contract between scheduler and executor: one step's work, and what it gave."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from legato.core.sampling_params import SamplingParams
 
@@ -20,8 +21,7 @@ class RowStart:
     ending_ids: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledChunk:
+class ScheduledChunk(NamedTuple):  # made for every request in every step: half the cost of a frozen dataclass
     """One request's share of a step: compute positions [start, start + num_tokens).
 
     new_pages  page ids to enter in the row's page table from index page_start on, to its end

@@ -1,11 +1,11 @@
-"""What one rank owns: the compiled program, the token pool and the sampler's state of each row."""
+"""What one rank owns: the compiled program, the token pool and the sampler."""
 
 import numpy as np
 
 from legato.backends.backend import CompiledProgram, ForwardInputs
-from legato.core.plan import RowStart, StepOutput, TokenLogprobs
-from legato.executor.forward_batch import ForwardBatch, Sample
-from legato.sampling.row_sampler import Sampler, SampleRow
+from legato.core.plan import StepOutput, TokenLogprobs
+from legato.executor.forward_batch import ForwardBatch
+from legato.sampling.row_sampler import Sampler
 
 
 class ModelRunner:
@@ -19,11 +19,9 @@ class ModelRunner:
         self._program = program
         self._sampler = sampler
         self._token_pool = np.zeros((num_rows, max_model_len), dtype=np.int32)
-        self._rows: list[RowStart | None] = [None] * num_rows
 
     def run(self, batch: ForwardBatch) -> StepOutput:
         for row, start in batch.row_starts:
-            self._rows[row] = start
             self._token_pool[row, : len(start.token_ids)] = start.token_ids
         logits = self._program.forward(
             ForwardInputs(
@@ -35,17 +33,17 @@ class ModelRunner:
                 sample_rows=batch.sample_rows,
             )
         )
-        chosen = self._sampler.sample(logits, [self._sample_row(place) for place in batch.samples])
+        chosen = self._sampler.sample(logits, batch.sampling, self._token_pool)
         token_ids: dict[str, int] = {}
         errors: dict[str, str] = {}
         logprobs: dict[str, TokenLogprobs] = {}
-        for place, sampled in zip(batch.samples, chosen, strict=True):
+        for (request_id, row, position, _), sampled in zip(batch.sampling.rows, chosen, strict=True):
             if isinstance(sampled, str):
-                errors[place.request_id] = sampled
+                errors[request_id] = sampled
                 continue
-            token_ids[place.request_id] = self._token_pool[place.row, place.position] = sampled.token_id
+            token_ids[request_id] = self._token_pool[row, position] = sampled.token_id
             if sampled.logprobs is not None:
-                logprobs[place.request_id] = sampled.logprobs
+                logprobs[request_id] = sampled.logprobs
         return StepOutput(batch.step, token_ids, errors, logprobs)
 
     def warm(self) -> None:
@@ -60,17 +58,4 @@ class ModelRunner:
                 page_table=np.zeros((1, 1), dtype=np.int32),
                 sample_rows=zero,
             )
-        )
-
-    def _sample_row(self, place: Sample) -> SampleRow:
-        start = self._rows[place.row]
-        assert start is not None
-        known = self._token_pool[place.row, : place.position]
-        return SampleRow(
-            params=start.params,
-            seed=start.seed,
-            position=place.position,
-            prompt_ids=known[: start.prompt_len],
-            output_ids=known[start.prompt_len :],
-            ending_ids=start.ending_ids,
         )

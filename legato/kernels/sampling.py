@@ -1,7 +1,8 @@
 """One native call that samples every row of a step, with the meanings and the order of `sampling.sampler`."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,23 +15,50 @@ if TYPE_CHECKING:
     from legato.kernels._native import Device
 
 NO_IDS: NDArray[np.int32] = np.zeros(0, np.int32)
+NO_LOGPROBS = -1
+NUM_SETTINGS = 8
+MAX_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class RowSampling:
-    """How one row of logits becomes a token.
+    """How one row of logits becomes a token, as far as it is known before the row is.
 
-    number       uniform in (0, 1), of the request's seed and the token's position
-    added        token id -> added to its logit; -inf forbids the token, whatever else is said of it
-    seen_ids     [num_seen] int32, the different ids of prompt and output: what penalties apply to
-    seen_counts  [num_seen] int32, how often each is in the output
+    number  uniform in (0, 1), of the request's seed and the token's position
+    added   token id -> added to its logit; -inf forbids the token, whatever else is said of it
     """
 
     params: SamplingParams
     number: float
     added: Mapping[int, float]
-    seen_ids: NDArray[np.int32] = field(default_factory=lambda: NO_IDS)
-    seen_counts: NDArray[np.int32] = field(default_factory=lambda: NO_IDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSampling:
+    """The RowSampling of all rows of a step, as the native call reads it.
+
+    temperatures  [num_rows] float32, 0 for a greedy row
+    top_ks        [num_rows] int32, 0 for every token
+    top_ps        [num_rows] float32
+    min_ps        [num_rows] float32
+    numbers       [num_rows] float64
+    added_starts  [num_rows + 1] int32: row r adds to the ids of [added_starts[r], added_starts[r + 1])
+    added_ids     [num_added] int32
+    added_values  [num_added] float32
+    penalties     [num_rows, 3] float64: repetition, frequency, presence
+    num_logprobs  [num_rows] int32, NO_LOGPROBS for a row that wants none
+    """
+
+    temperatures: NDArray[np.float32]
+    top_ks: NDArray[np.int32]
+    top_ps: NDArray[np.float32]
+    min_ps: NDArray[np.float32]
+    numbers: NDArray[np.float64]
+    added_starts: NDArray[np.int32]
+    added_ids: NDArray[np.int32]
+    added_values: NDArray[np.float32]
+    penalties: NDArray[np.float64]
+    num_logprobs: NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,61 +73,122 @@ class SampledRows:
     logprobs: list[TokenLogprobs | None]
 
 
-def row_sampling(
-    params: SamplingParams,
-    number: float,
-    prompt_ids: NDArray[np.int32],
-    output_ids: NDArray[np.int32],
-    ending_ids: Collection[int],
-) -> RowSampling:
-    """What `sampling.sampler.sample` is told of a row, as the lists that the native call reads."""
-    added: Mapping[int, float] = params.logit_bias
-    if len(output_ids) < params.min_tokens:
-        added = {**added, **dict.fromkeys(ending_ids, -np.inf)}
-    penalties = (params.presence_penalty, params.frequency_penalty, params.repetition_penalty)
-    if penalties == (0, 0, 1):
-        return RowSampling(params, number, added)
-    seen_ids, places = np.unique(np.concatenate([prompt_ids, output_ids]), return_inverse=True)
-    counts = np.bincount(places[len(prompt_ids) :], minlength=len(seen_ids))
-    return RowSampling(params, number, added, seen_ids, counts.astype(np.int32))
-
-
-def sample_rows(device: "Device", logits: NDArray[np.float32], rows: Sequence[RowSampling]) -> SampledRows:
-    """Choose a token for every row.
-
-    logits  [num_rows, vocab_size] float32, overwritten
-    Raises ValueError when the rows and the logits differ in number, or an id is outside the vocabulary.
+class SeenTokens:
+    """The different ids in one request's prompt and output, and how often each is in the output: what its
+    penalties apply to. It grows with the request, so that a step costs what the step adds.
     """
-    params = [row.params for row in rows]
-    num_logprobs = [-1 if each.logprobs is None else min(each.logprobs, logits.shape[1]) for each in params]
-    token_ids, own, top_ids, top = device.sample_rows(
-        logits,
-        temperatures=np.array([0 if each.is_greedy else each.temperature for each in params], np.float32),
-        top_ks=np.array([min(max(each.top_k, 0), logits.shape[1]) for each in params], np.int32),
-        top_ps=np.array([each.top_p for each in params], np.float32),
-        min_ps=np.array([each.min_p for each in params], np.float32),
+
+    def __init__(self, prompt_ids: NDArray[np.int32]) -> None:
+        self.num_read = len(prompt_ids)  # tokens of the request, from position 0
+        self._ids = np.unique(prompt_ids)
+        self._counts = np.zeros(len(self._ids), np.int32)
+        self._places = {token_id: place for place, token_id in enumerate(self._ids.tolist())}
+
+    @property
+    def ids(self) -> NDArray[np.int32]:
+        """[num_seen] int32"""
+        return self._ids[: len(self._places)]
+
+    @property
+    def counts(self) -> NDArray[np.int32]:
+        """[num_seen] int32"""
+        return self._counts[: len(self._places)]
+
+    def extend(self, output_ids: NDArray[np.int32]) -> None:
+        """Count the request's next tokens, all of its output."""
+        for token_id in output_ids.tolist():
+            place = self._places.setdefault(token_id, len(self._places))
+            if place == len(self._ids):
+                self._ids, self._counts = (
+                    np.concatenate([each, np.zeros(len(each) + 16, np.int32)])
+                    for each in (self._ids, self._counts)
+                )
+            self._ids[place] = token_id
+            self._counts[place] += 1
+        self.num_read += len(output_ids)
+
+
+def has_penalties(params: SamplingParams) -> bool:
+    """Whether a row's logits depend on the tokens before it."""
+    return (params.presence_penalty, params.frequency_penalty, params.repetition_penalty) != (0, 0, 1)
+
+
+def row_sampling(
+    params: SamplingParams, number: float, output_len: int, ending_ids: Collection[int]
+) -> RowSampling:
+    """What `sampling.sampler.sample` is told of a row, but for the tokens before it."""
+    if output_len < params.min_tokens:
+        return RowSampling(params, number, {**params.logit_bias, **dict.fromkeys(ending_ids, -np.inf)})
+    return RowSampling(params, number, params.logit_bias)
+
+
+def step_sampling(rows: Sequence[RowSampling]) -> StepSampling:
+    """The rows' settings as arrays."""
+    settings = np.array([_settings(row.params) for row in rows], np.float64).reshape(-1, NUM_SETTINGS)
+    return StepSampling(
+        temperatures=settings[:, 0].astype(np.float32),
+        top_ks=settings[:, 1].astype(np.int32),
+        top_ps=settings[:, 2].astype(np.float32),
+        min_ps=settings[:, 3].astype(np.float32),
         numbers=np.array([row.number for row in rows], np.float64),
         added_starts=_starts([len(row.added) for row in rows]),
         added_ids=np.array([token_id for row in rows for token_id in row.added], np.int32),
         added_values=np.array([value for row in rows for value in row.added.values()], np.float32),
-        penalties=np.array(
-            [(each.repetition_penalty, each.frequency_penalty, each.presence_penalty) for each in params],
-            np.float64,
-        ).reshape(-1, 3),
-        seen_starts=_starts([len(row.seen_ids) for row in rows]),
-        seen_ids=np.concatenate([NO_IDS, *(row.seen_ids for row in rows)]),
-        seen_counts=np.concatenate([NO_IDS, *(row.seen_counts for row in rows)]),
-        num_logprobs=np.array(num_logprobs, np.int32),
+        penalties=settings[:, 4:7].copy(),
+        num_logprobs=settings[:, 7].astype(np.int32),
     )
-    logprobs = [
-        TokenLogprobs(float(own[row]), tuple(top_ids[row, :n].tolist()), tuple(top[row, :n].tolist()))
-        if n >= 0 and token_ids[row] >= 0
-        else None
-        for row, n in enumerate(num_logprobs)
-    ]
+
+
+def sample_rows(
+    device: "Device", logits: NDArray[np.float32], step: StepSampling, seen: Mapping[int, SeenTokens]
+) -> SampledRows:
+    """Choose a token for every row.
+
+    logits  [num_rows, vocab_size] float32, overwritten
+    seen    index of a row with penalties -> the tokens before it
+    Raises ValueError when the rows and the logits differ in number, or an id is outside the vocabulary.
+    """
+    vocab_size = logits.shape[1]
+    by_row = [seen[row].ids if row in seen else NO_IDS for row in range(len(logits))] if seen else []
+    token_ids, own, top_ids, top = device.sample_rows(
+        logits,
+        temperatures=step.temperatures,
+        top_ks=np.minimum(step.top_ks, vocab_size),
+        top_ps=step.top_ps,
+        min_ps=step.min_ps,
+        numbers=step.numbers,
+        added_starts=step.added_starts,
+        added_ids=step.added_ids,
+        added_values=step.added_values,
+        penalties=step.penalties,
+        seen_starts=_starts([len(ids) for ids in by_row]) if seen else np.zeros(len(logits) + 1, np.int32),
+        seen_ids=np.concatenate(by_row) if seen else NO_IDS,
+        seen_counts=np.concatenate([seen[row].counts for row in sorted(seen)]) if seen else NO_IDS,
+        num_logprobs=np.minimum(step.num_logprobs, vocab_size),
+    )
+    logprobs: list[TokenLogprobs | None] = [None] * len(token_ids)
+    for row in np.flatnonzero((step.num_logprobs != NO_LOGPROBS) & (token_ids >= 0)).tolist():
+        num_top = min(step.num_logprobs[row], vocab_size)
+        logprobs[row] = TokenLogprobs(
+            float(own[row]), tuple(top_ids[row, :num_top].tolist()), tuple(top[row, :num_top].tolist())
+        )
     return SampledRows(token_ids, logprobs)
+
+
+def _settings(params: SamplingParams) -> tuple[float, ...]:
+    """NUM_SETTINGS numbers, in the order in which step_sampling() takes them apart."""
+    return (
+        0 if params.is_greedy else params.temperature,
+        min(max(params.top_k, 0), MAX_INT32),
+        params.top_p,
+        params.min_p,
+        params.repetition_penalty,
+        params.frequency_penalty,
+        params.presence_penalty,
+        NO_LOGPROBS if params.logprobs is None else params.logprobs,
+    )
 
 
 def _starts(lengths: list[int]) -> NDArray[np.int32]:
     """Where each row's entries begin when all stand one after the other, and where the last ones end."""
-    return np.cumsum([0, *lengths], dtype=np.int32)
+    return np.array(list(accumulate(lengths, initial=0)), np.int32)

@@ -111,6 +111,8 @@ class KVCacheManager:
     def grow(self, request_id: str, num_tokens: int) -> bool:
         """Give the request pages for `num_tokens` tokens in all; False, and nothing changed, if too few."""
         num_needed = self.num_needed_pages(request_id, num_tokens)
+        if num_needed == 0:
+            return True
         if num_needed > self.num_available_pages:
             return False
         num_short = num_needed - self._allocator.num_free

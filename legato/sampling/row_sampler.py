@@ -3,14 +3,20 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from legato.core.errors import NonFiniteLogitsError
-from legato.core.plan import TokenLogprobs
-from legato.core.sampling_params import SamplingParams
-from legato.kernels.sampling import row_sampling, sample_rows
+from legato.core.plan import RowStart, TokenLogprobs
+from legato.kernels.sampling import (
+    SeenTokens,
+    StepSampling,
+    has_penalties,
+    row_sampling,
+    sample_rows,
+    step_sampling,
+)
 from legato.sampling.random_numbers import uniform
 from legato.sampling.sampler import sample, token_logprobs
 
@@ -25,20 +31,28 @@ NOT_FINITE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SampleRow:
-    """What chooses one row's token: the arguments of `sampling.sampler.sample` but for the logits."""
+class SampleRow(NamedTuple):
+    """Sample a token for `request_id`; it will stand at `position` of `row` of the token pool."""
 
-    params: SamplingParams
-    seed: int
+    request_id: str
+    row: int
     position: int
-    prompt_ids: np.ndarray
-    output_ids: np.ndarray
-    ending_ids: frozenset[int]
+    start: RowStart
 
 
 @dataclass(frozen=True, slots=True)
-class SampledToken:
+class SamplingBatch:
+    """The rows of one step that sample, with all that is known before their logits are.
+
+    penalized  indices of the rows that also depend on the tokens before theirs
+    """
+
+    rows: tuple[SampleRow, ...]
+    settings: StepSampling
+    penalized: tuple[int, ...]
+
+
+class SampledToken(NamedTuple):
     """A row's token, with its logprobs if the row's params ask for them."""
 
     token_id: int
@@ -48,19 +62,42 @@ class SampledToken:
 class Sampler(Protocol):
     """Chooses tokens; a row's token depends on that row alone."""
 
-    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[SampledToken | str]:
+    def sample(
+        self, logits: np.ndarray, batch: SamplingBatch, token_pool: np.ndarray
+    ) -> list[SampledToken | str]:
         """A token for each row of logits [num_rows, vocab_size], which may be overwritten.
 
+        token_pool  [num_rows_of_pool, max_model_len] int32: the tokens before each row's position
         A text in place of a token says why that row has none; the other rows have theirs.
         """
         ...
 
 
+def sampling_batch(rows: Sequence[SampleRow]) -> SamplingBatch:
+    """Prepare what samples these rows; made while the step before still computes."""
+    settings = [
+        row_sampling(
+            start.params,
+            0.5 if start.params.is_greedy else uniform(start.seed, position),
+            position - start.prompt_len,
+            start.ending_ids,
+        )
+        for _, _, position, start in rows
+    ]
+    penalized = tuple(index for index, row in enumerate(rows) if has_penalties(row.start.params))
+    return SamplingBatch(tuple(rows), step_sampling(settings), penalized)
+
+
 class ReferenceSampler:
     """A row after the other, in numpy."""
 
-    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[SampledToken | str]:
-        return [_sample(row_logits, row) for row_logits, row in zip(logits, rows, strict=True)]
+    def sample(
+        self, logits: np.ndarray, batch: SamplingBatch, token_pool: np.ndarray
+    ) -> list[SampledToken | str]:
+        return [
+            _sample(row_logits, row, token_pool[row.row, : row.position])
+            for row_logits, row in zip(logits, batch.rows, strict=True)
+        ]
 
 
 class NativeSampler:
@@ -68,33 +105,41 @@ class NativeSampler:
 
     def __init__(self, device: "Device") -> None:
         self._device = device
+        self._seen: dict[int, tuple[RowStart, SeenTokens]] = {}  # by row of the token pool
 
-    def sample(self, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[SampledToken | str]:
-        settings = [
-            row_sampling(
-                row.params, uniform(row.seed, row.position), row.prompt_ids, row.output_ids, row.ending_ids
-            )
-            for row in rows
-        ]
-        sampled = sample_rows(self._device, logits, settings)
+    def sample(
+        self, logits: np.ndarray, batch: SamplingBatch, token_pool: np.ndarray
+    ) -> list[SampledToken | str]:
+        seen = {index: self._seen_before(batch.rows[index], token_pool) for index in batch.penalized}
+        sampled = sample_rows(self._device, logits, batch.settings, seen)
         return [
             NOT_FINITE if token_id < 0 else SampledToken(token_id, logprobs)
             for token_id, logprobs in zip(sampled.token_ids.tolist(), sampled.logprobs, strict=True)
         ]
 
+    def _seen_before(self, row: SampleRow, token_pool: np.ndarray) -> SeenTokens:
+        known = token_pool[row.row, : row.position]
+        start, seen = self._seen.get(row.row, (None, None))
+        if seen is None or start is not row.start:  # the row has changed hands
+            seen = SeenTokens(known[: row.start.prompt_len])
+            self._seen[row.row] = row.start, seen
+        seen.extend(known[seen.num_read :])
+        return seen
 
-def _sample(logits: np.ndarray, row: SampleRow) -> SampledToken | str:
+
+def _sample(logits: np.ndarray, row: SampleRow, known_ids: np.ndarray) -> SampledToken | str:
+    start = row.start
     try:
         token_id = sample(
             logits,
-            params=row.params,
-            seed=row.seed,
+            params=start.params,
+            seed=start.seed,
             position=row.position,
-            prompt_ids=row.prompt_ids,
-            output_ids=row.output_ids,
-            ending_ids=row.ending_ids,
+            prompt_ids=known_ids[: start.prompt_len],
+            output_ids=known_ids[start.prompt_len :],
+            ending_ids=start.ending_ids,
         )
-        num_top = row.params.logprobs
+        num_top = start.params.logprobs
         return SampledToken(token_id, None if num_top is None else token_logprobs(logits, token_id, num_top))
     except NonFiniteLogitsError:
         return NOT_FINITE

@@ -151,7 +151,7 @@ class Scheduler:
         chosen.sort(key=lambda request: request.age_key)  # so a victim is younger, hence not in the draft
         for request in chosen:
             if request.is_admitted and self._grow_or_preempt(request, draft):
-                draft.add(request, tuple(self.kv.pages(request.request_id)))
+                draft.add(request, self.kv.pages(request.request_id))
 
     def _add_prefills(self, draft: StepDraft) -> None:
         if draft.chunks:  # every stream waits for this step
@@ -192,7 +192,7 @@ class Scheduler:
         grown = self.kv.grow(request.request_id, request.device_len + chunk_len)
         assert grown, "chunk_len promised these pages"
         request.grant_prefill(chunk_len)
-        draft.add(request, tuple(self.kv.pages(request.request_id)))
+        draft.add(request, self.kv.pages(request.request_id))
         # From here on, those that begin alike share these pages, in this very plan: who is in it is no
         # victim, and a step writes the K/V of all its tokens before it reads any.
         self.kv.commit(request.request_id, request.token_ids[: request.device_len])

@@ -1,5 +1,7 @@
 """One step while it is being planned."""
 
+from collections.abc import Sequence
+
 from legato.core.plan import RowStart, ScheduledChunk, StepPlan
 from legato.core.request import Request
 
@@ -16,7 +18,7 @@ class StepDraft:
             False  # then nobody is admitted in this step: the victim's last token may be in flight
         )
 
-    def add(self, request: Request, pages: tuple[int, ...]) -> None:
+    def add(self, request: Request, pages: Sequence[int]) -> None:
         """Schedule what was granted to the request; `pages` are all that it holds."""
         assert request.row is not None
         assert request.extend_len > 0
@@ -28,7 +30,7 @@ class StepDraft:
             num_tokens=request.extend_len,
             samples=request.device_len >= len(request.token_ids),
             page_start=request.pages_written,
-            new_pages=pages[request.pages_written :],
+            new_pages=tuple(pages[request.pages_written :]),
             row_start=None if request.pages_written else _row_start(request),
         )
         request.pages_written = len(pages)

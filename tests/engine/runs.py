@@ -15,10 +15,10 @@ from legato.core.sampling_params import SamplingParams
 from legato.engine.assembly import Engine, StageClock, assemble
 from legato.ipc.messages import Accepted, AddRequest, Failed
 from legato.modelfiles.model_config import ModelConfig
-from legato.sampling.row_sampler import NativeSampler, ReferenceSampler, SampleRow
+from legato.sampling.row_sampler import NativeSampler, ReferenceSampler, SampledToken, SamplingBatch
 
 Model = tuple[ModelConfig, dict[str, np.ndarray]]
-Choose = Callable[[Any, np.ndarray, Sequence[SampleRow]], list[int | str]]
+Choose = Callable[[Any, np.ndarray, SamplingBatch, np.ndarray], list[SampledToken | str]]
 
 
 @dataclass
@@ -121,12 +121,14 @@ def recorded_logits(result: Run) -> Iterator[None]:
     """Keep the digest of each row of logits that is sampled; one computed again must have the same bits."""
 
     def recording(choose: Choose) -> Choose:
-        def sample(self: object, logits: np.ndarray, rows: Sequence[SampleRow]) -> list[int | str]:
-            for row, row_logits in zip(rows, logits, strict=True):
+        def sample(
+            self: object, logits: np.ndarray, batch: SamplingBatch, token_pool: np.ndarray
+        ) -> list[SampledToken | str]:
+            for row, row_logits in zip(batch.rows, logits, strict=True):
                 digest = hashlib.blake2b(row_logits.tobytes(), digest_size=16).digest()
-                known = result.logits.setdefault((row.seed, row.position), digest)
+                known = result.logits.setdefault((row.start.seed, row.position), digest)
                 assert known == digest, "computed again, other bits"
-            return choose(self, logits, rows)
+            return choose(self, logits, batch, token_pool)
 
         return sample
 

@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from legato.executor.forward_batch import BatchBuilder, Sample
+from legato.core.sampling_params import SamplingParams
+from legato.executor.forward_batch import BatchBuilder
+from legato.sampling.row_sampler import SampleRow
 from tests.executor.plans import make_chunk, make_plan, make_row_start
 
 
@@ -29,9 +31,12 @@ def test_prefill_chunk_and_decodes_in_one_batch() -> None:
     assert batch.query_starts.tolist() == [0, 1, 2, 5]
     assert batch.kv_lens.tolist() == [7, 4, 5]
     assert batch.page_table.tolist() == [[8, 9, 0, 0, 0], [7, 4, 0, 0, 0], [5, 6, 0, 0, 0]]
-    assert batch.samples == (Sample("b", 2, 7), Sample("a", 0, 4))
+    assert batch.sampling.rows == (
+        SampleRow("b", 2, 7, make_row_start([1, 2, 3, 4, 5, 6])),
+        SampleRow("a", 0, 4, make_row_start([1, 2, 3])),
+    )
     assert batch.sample_rows.tolist() == [0, 1]
-    arrays = [getattr(batch, name) for name in batch.__slots__ if name not in ("step", "samples")]
+    arrays = [getattr(batch, name) for name in batch.__slots__ if name not in ("step", "sampling")]
     assert {array.dtype for array in arrays if isinstance(array, np.ndarray)} == {np.dtype(np.int32)}
 
 
@@ -49,7 +54,7 @@ def test_step_inside_a_prompt_samples_nothing() -> None:
     batch = BatchBuilder(num_rows=1, max_pages=1).build(
         make_plan(make_chunk("a", 0, range(3), samples=False, prompt=[1] * 9))
     )
-    assert batch.samples == ()
+    assert batch.sampling.rows == ()
     assert batch.sample_rows.shape == (0,)
     assert batch.sample_rows.dtype == np.int32
 
@@ -68,3 +73,18 @@ def test_row_is_entered_anew_by_the_next_request() -> None:
     batch = builder.build(make_plan(make_chunk("b", 0, range(1), pages=(2,), prompt=[1])))
     assert batch.page_table[0, 0] == 2
     assert batch.kv_lens.tolist() == [1]
+
+
+def test_settings_of_who_samples_are_ready_before_any_logits() -> None:
+    params = SamplingParams(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1, min_tokens=2, presence_penalty=1)
+    batch = BatchBuilder(num_rows=2, max_pages=1).build(
+        make_plan(
+            make_chunk("greedy", 0, range(2), prompt=[1, 2]),
+            make_chunk("drawn", 1, range(3), prompt=[1, 2, 3], params=params),
+        )
+    )
+    settings = batch.sampling.settings
+    assert settings.temperatures.tolist() == [0, 0.5]
+    assert settings.top_ks.tolist() == [0, 3]
+    assert settings.penalties.tolist() == [[1, 0, 0], [1, 0, 1]]
+    assert batch.sampling.penalized == (1,)

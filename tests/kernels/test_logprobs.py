@@ -7,7 +7,7 @@ import pytest
 
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import SamplingParams
-from legato.kernels.sampling import row_sampling, sample_rows
+from legato.kernels.sampling import SeenTokens, has_penalties, row_sampling, sample_rows, step_sampling
 from legato.sampling.sampler import token_logprobs
 from tests.kernels.conftest import open_or_fail
 from tests.kernels.tapes import int32
@@ -30,11 +30,11 @@ SETTINGS: list[dict[str, Any]] = [
 def sampled(
     device: "Device", logits: np.ndarray, *settings: dict[str, Any]
 ) -> list[tuple[int, TokenLogprobs | None]]:
-    rows = [
-        row_sampling(SamplingParams(**each), 0.4, int32(5, 17), int32(17, 3), ending_ids=())
-        for each in settings
-    ]
-    found = sample_rows(device, logits.copy(), rows)
+    rows = [row_sampling(SamplingParams(**each), 0.4, output_len=2, ending_ids=()) for each in settings]
+    seen = SeenTokens(int32(5, 17))
+    seen.extend(int32(17, 3))
+    penalized = {index: seen for index, row in enumerate(rows) if has_penalties(row.params)}
+    found = sample_rows(device, logits.copy(), step_sampling(rows), penalized)
     return list(zip(found.token_ids.tolist(), found.logprobs, strict=True))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from legato.core.sampling_params import SamplingParams
-from legato.kernels.sampling import RowSampling, sample_rows
+from legato.kernels.sampling import RowSampling, sample_rows, step_sampling
 from legato.sampling.sampler import draw, kept_tokens, relative_probabilities
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def sampled(device: "Device", logits: np.ndarray, numbers: np.ndarray, **setting
     """One row of logits, drawn from once for each number."""
     params = SamplingParams(**settings)
     rows = [RowSampling(params, float(number), {}) for number in numbers]
-    return sample_rows(device, np.tile(logits, (len(rows), 1)), rows).token_ids
+    return sample_rows(device, np.tile(logits, (len(rows), 1)), step_sampling(rows), {}).token_ids
 
 
 def sampled_by_numpy(logits: np.ndarray, numbers: np.ndarray, **settings: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ from legato.backends.rotation import rotation_table
 from legato.cli.bench.kernels.ceilings import Cost
 from legato.cli.bench.kernels.tapes import random_rows, recorded, replay, rows_step, source, step
 from legato.core.sampling_params import SamplingParams
-from legato.kernels.sampling import RowSampling, sample_rows
+from legato.kernels.sampling import RowSampling, sample_rows, step_sampling
 from legato.modelfiles.model_config import ModelConfig
 from legato.program.ops import RopeConfig
 
@@ -139,11 +139,11 @@ def sampler_operations(device: "Device", vocab_size: int, rows: tuple[int, ...])
         for num in rows:
             logits = 4 * random_rows(num, vocab_size)
             scratch = logits.copy()  # is overwritten
-            rows_of = [RowSampling(params, 0.5, {})] * num
+            settings = step_sampling([RowSampling(params, 0.5, {})] * num)
             yield Operation(
                 f"sampler, {name}, {num} rows",
                 1,
                 Cost(4 * num * vocab_size, 0, "f32"),
-                partial(sample_rows, device, scratch, rows_of),
+                partial(sample_rows, device, scratch, settings, {}),
                 partial(np.copyto, scratch, logits),
             )
