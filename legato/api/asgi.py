@@ -15,9 +15,8 @@ from legato.observability.logs import set_up_logging
 logger = logging.getLogger(__name__)
 
 
-def app_for(engine: EngineConfig, server: ServerConfig) -> FastAPI:
+def app_for(service: EngineService, server: ServerConfig) -> FastAPI:
     """The app that serves one model under all its names."""
-    service = EngineService(engine)
     return create_app(dict.fromkeys(service.names, service), server)
 
 
@@ -27,7 +26,7 @@ def app_from_environment(environ: Mapping[str, str] | None = None) -> FastAPI:
     set_up_logging(server.log_level)
     for warning in unknown_variables(environ):
         logger.warning(warning)
-    return app_for(resolve_settings(EngineConfig, {}, environ).value, server)
+    return app_for(EngineService(resolve_settings(EngineConfig, {}, environ).value), server)
 
 
 def __getattr__(name: str) -> FastAPI:

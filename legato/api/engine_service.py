@@ -7,18 +7,20 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from legato.api.service import ServiceState
 from legato.core.config import EngineConfig
 from legato.core.errors import ClosedError, EngineDiedError, LegatoError, ModelError, NotReadyError
 from legato.core.own_thread import in_own_thread
-from legato.frontend.async_llm import AsyncLLM
 from legato.frontend.open_llm import OpenedModel, open_llm
 from legato.ipc.client import EngineStage
 from legato.ipc.messages import EngineStats, Failed
 from legato.modelfiles.catalog import served_name
 from legato.modelfiles.fingerprint import weights_fingerprint
+
+if TYPE_CHECKING:
+    from legato.frontend.async_llm import AsyncLLM
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ class EngineService:
         self._is_closed = False
 
     @property
-    def generator(self) -> AsyncLLM:
+    def generator(self) -> "AsyncLLM":
         return self._need_opened().llm
 
     @property
@@ -58,6 +60,10 @@ class EngineService:
         ready = opened.llm.client.ready
         numeric_mode = ready.numeric_mode if ready else ""
         return f"fp_{weights_fingerprint(opened.path)}_{numeric_mode}"
+
+    def open(self) -> None:
+        """Begin to open the model, in a thread: the engine is on its way before anybody waits for it."""
+        self._open_once()
 
     async def start(self) -> None:
         if self._opened is None:

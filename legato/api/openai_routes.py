@@ -10,9 +10,10 @@ from legato.api.answers.openai import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from legato.api.answers.plain import join_answers
 from legato.api.bodies.messages import TemplateFields
 from legato.api.openai_schema import ChatBody, CompletionBody, DetokenizeBody, OpenAIBody, TokenizeBody
-from legato.api.service import ModelsDep, ModelService
+from legato.api.service import ModelService
 from legato.api.sse import EventStream
 from legato.api.transport.json_body import StrictJsonRoute
+from legato.api.transport.model_lookup import ModelsDep
 from legato.core.errors import RequestError
 from legato.frontend.generator import TextStream
 

@@ -9,7 +9,8 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 
-from legato.api.service import ModelsDep, ServedModels, ServiceState
+from legato.api.service import ServedModels, ServiceState
+from legato.api.transport.model_lookup import ModelsDep
 from legato.core.errors import NotReadyError
 from legato.observability.metrics import CONTENT_TYPE, Metrics
 

@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
-
-from fastapi import Depends, Request
+from typing import Any, Protocol
 
 from legato.core.errors import UnknownModelError
 from legato.frontend.generator import Generator
@@ -103,12 +101,3 @@ class ServedModels:
         name, service = self.find(name)
         await service.start()
         return name, service
-
-
-def served_models(request: Request) -> ServedModels:
-    """Dependency of the routes: the models of the app that the request came to."""
-    models: ServedModels = request.app.state.models
-    return models
-
-
-ModelsDep = Annotated[ServedModels, Depends(served_models)]

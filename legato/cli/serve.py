@@ -49,18 +49,23 @@ def _serve(engine: EngineConfig, server: ServerConfig, listener: socket.socket, 
 
     resolve_model(engine.model, revision=engine.revision, report=logger.info)
 
-    from legato.api.asgi import app_for  # a second of imports: a taken port or a missing model is told before
-    from legato.cli.serving.http_server import HttpServer
+    from legato.api.engine_service import EngineService
+    from legato.cli.serving.early_signals import EarlySignals
 
-    app = app_for(engine, server)
-    [service] = app.state.models.unique()
+    signals = EarlySignals()
+    service = EngineService(engine)
+    service.open()
+
+    from legato.api.asgi import app_for  # a second of imports, while the engine loads
+    from legato.cli.serving.http_server import HttpServer
 
     def tell_ready() -> None:
         """On standard output, however quiet the log is: nothing else names the port that 0 has chosen."""
         seconds = time.perf_counter() - started
         print(f"ready on {url_of(listener)} ({service.names[0]}, {seconds:.1f} s)", flush=True)
 
-    http_server = HttpServer(app, tell_ready)
+    http_server = HttpServer(app_for(service, server), tell_ready)
+    signals.hand_to(http_server.handle_exit)
     try:
         http_server.run([listener])
     finally:

@@ -19,8 +19,8 @@ from legato.executor.forward_batch import BatchBuilder
 from legato.executor.model_runner import ModelRunner
 from legato.executor.request_table import RequestTable
 from legato.kvcache.manager import KVCacheManager
-from legato.modelfiles.catalog import packed_folder
 from legato.modelfiles.fingerprint import weights_identity
+from legato.modelfiles.folders import packed_folder
 from legato.modelfiles.model_config import ModelConfig, read_model_config
 from legato.models.registry import build_program
 from legato.scheduler.policy import make_policy

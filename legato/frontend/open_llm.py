@@ -5,16 +5,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from legato.core.config import EngineConfig
 from legato.core.errors import ConfigError
-from legato.frontend.async_llm import AsyncLLM
 from legato.ipc.client import EngineClient, ProcessClient
 from legato.modelfiles.catalog import resolve
 from legato.modelfiles.model_config import read_model_config
-from legato.tokenization.chat_template import load_chat_template
-from legato.tokenization.tokenizer import load_tokenizer
+
+if TYPE_CHECKING:
+    from legato.frontend.async_llm import AsyncLLM
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class OpenedModel:
     default_params  sampling settings that the model brings, for the fields that a request leaves out
     """
 
-    llm: AsyncLLM
+    llm: "AsyncLLM"
     path: Path
     default_params: Mapping[str, Any]
 
@@ -46,6 +46,11 @@ def open_llm(config: EngineConfig, client: EngineClient | None = None) -> Opened
     client.start()
     since = time.perf_counter()
     try:
+        # here, so that the engine is on its way while they are imported
+        from legato.frontend.async_llm import AsyncLLM
+        from legato.tokenization.chat_template import load_chat_template
+        from legato.tokenization.tokenizer import load_tokenizer
+
         tokenizer = load_tokenizer(files.path, _path(config.tokenizer))
         chat_template = load_chat_template(files.path, _path(config.chat_template))
     except BaseException:

@@ -6,7 +6,6 @@ import os
 import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,6 +105,8 @@ def _load(path: Path) -> None:
 
 
 def _installed_extension() -> Path | None:
+    from importlib import metadata  # a tenth of a second, and rarely needed
+
     try:
         files = metadata.files("legato") or []
     except metadata.PackageNotFoundError:

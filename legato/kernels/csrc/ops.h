@@ -45,14 +45,19 @@ struct PackedWeight {
     const std::byte* data;
 };
 
-// Rows of activations as a product reads them: float32, or, for Q4, Q8 and I8, int8 with a scale a group.
+// What a product reads its rows of activations as.
+enum class RowFormat { F32, BF16, I8 };
+
+// Rows of activations, in the format that the product reads; the other pointers may be null.
 //   values  float32 [rows, inputs]
+//   halves  bfloat16 bits [rows, inputs], a zero after each row of an odd number
 //   q       int8 [rows, inputs]             x is about q * scale
 //   scales  float32 [rows, inputs / 32]
 //   sums    float32 [rows, inputs / 32]     scale * (sum of the group's q): what a minimum is multiplied by
 struct Activations {
     int64_t rows, inputs;
     const float* values;
+    const uint16_t* halves;
     const int8_t* q;
     const float* scales;
     const float* sums;
@@ -133,7 +138,11 @@ struct Kernels {
     void (*linear)(const PackedWeight& weight, const Activations& x, const float* bias, float* out, bool add,
                    int64_t begin, int64_t end);
 
+    // What `linear` reads its rows as, with weights of this format.
+    RowFormat (*row_format)(Format format);
+
     // Row-wise operations over rows [begin, end); widths are those of one row.
+    void (*round_rows)(const float* x, int64_t width, uint16_t* halves, int64_t begin, int64_t end);
     void (*quantize)(const float* x, int64_t width, int8_t* q, float* scales, float* sums, int64_t begin, int64_t end);
     void (*rms_norm)(const float* x, const float* weight, float eps, int64_t width, float* out, int64_t begin, int64_t end);
     void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int64_t width, float* out,

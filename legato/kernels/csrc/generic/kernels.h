@@ -19,6 +19,8 @@ static inline Kernels make_kernels(const char* name) {
     kernels.pack = pack;
     kernels.unpack_row = unpack_row;
     kernels.linear = linear;
+    kernels.row_format = row_format;
+    kernels.round_rows = round_rows;
     kernels.quantize = quantize;
     kernels.rms_norm = rms_norm;
     kernels.layer_norm = layer_norm;

@@ -1,6 +1,6 @@
 // Products with packed weights: out[row, output] = sum over k of x[row, k] * weight[output, k].
 //
-// A tile is up to kRowTile rows of one panel, its sums in registers, so that weights are loaded and unpacked once for
+// A tile is up to row_tile(format) rows of one panel, its sums in registers, so that weights are loaded and unpacked once for
 // all its rows. Every element is summed over k in order by the same operations, whatever the tile's height:
 //   F32, F16, BF16   sum = fma(w, x, sum)
 //   BF16, kDotsBf16  pairs of inputs, as the instruction adds them (subnormals count as zeros); x is rounded to bfloat16
@@ -11,11 +11,13 @@
 #pragma once
 
 #include "pack.h"
+#include "row_format.h"
 
-constexpr int kRowTile = 6;  // 12 sums, which hide the latency of fma, and what they are made of fit 16 registers
+// Rows of the highest tile. 6 rows make 12 sums, which hide the latency of fma and fit 16 registers with what they are
+// made of. A group has integer sums as well: with 16 registers 4 rows are faster than 6, which spill.
+constexpr int row_tile(Format format) { return is_grouped(format) && kRegisters < 32 ? 4 : 6; }
 constexpr int64_t kRowBlockBytes = 128 << 10;  // rows that panel after panel reads stay in the second-level cache
 constexpr int64_t kPrefetchBytes = 4096;       // how far ahead a low tile asks for weights
-constexpr int64_t kPairedInputs = 256;         // inputs of a tile that are rounded to bfloat16 at a time; even
 
 struct TileArgs {
     const std::byte* panel;
@@ -82,31 +84,20 @@ static inline I32 set1_word(const void* p) {
     return set1(word);
 }
 
-static inline void round_to_bf16(const float* x, int64_t n, uint16_t* out) {
-    int64_t k = 0;
-    for (; k + kLanes <= n; k += kLanes) store_bf16(out + k, load(x + k));
-    if (k < n) store_bf16(out + k, partial_load(x + k, n - k));
-}
-
 // The product by dot_bf16, which takes two inputs at a time; an odd last one meets a zero.
 template <int R>
 static inline void multiply_pairs(const TileArgs& a, Sums<R>& sums) {
-    const int64_t inputs = a.x.inputs;
-    const float* x = a.x.values + a.row * inputs;
+    const int64_t width = halves_width(a.x.inputs);
+    const uint16_t* x = a.x.halves + a.row * width;
     const auto* words = reinterpret_cast<const int32_t*>(a.panel);
-    uint16_t rounded[R][kPairedInputs + kLanes];
-    for (int64_t begin = 0; begin < inputs; begin += kPairedInputs) {
-        const int64_t n = inputs - begin < kPairedInputs ? inputs - begin : kPairedInputs;
-        for (int r = 0; r < R; r++) round_to_bf16(x + r * inputs + begin, n, rounded[r]);
-        for (int64_t k = 0; k < n; k += 2, words += kPanelWidth) {
-            prefetch_after<R>(reinterpret_cast<const std::byte*>(words), 4 * kPanelWidth);
-            I32 w[kPanelVectors];
-            LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) w[v] = load(words + v * kLanes);
-            LEGATO_UNROLL for (int r = 0; r < R; r++) {
-                const I32 pair = set1_word(&rounded[r][k]);
-                LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) {
-                    sums.at[r][v] = dot_bf16(sums.at[r][v], w[v], pair);
-                }
+    for (int64_t k = 0; k < width; k += 2, words += kPanelWidth) {
+        prefetch_after<R>(reinterpret_cast<const std::byte*>(words), 4 * kPanelWidth);
+        I32 w[kPanelVectors];
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) w[v] = load(words + v * kLanes);
+        LEGATO_UNROLL for (int r = 0; r < R; r++) {
+            const I32 pair = set1_word(x + r * width + k);
+            LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) {
+                sums.at[r][v] = dot_bf16(sums.at[r][v], w[v], pair);
             }
         }
     }
@@ -243,7 +234,7 @@ static inline void multiply_tile(const TileArgs& a) {
     store_sums<R>(sums, a);
 }
 
-template <Format format, int R = kRowTile>
+template <Format format, int R = row_tile(format)>
 static inline void multiply_tile_of(int64_t height, const TileArgs& a) {
     if (height == R) return multiply_tile<format, R>(a);
     if constexpr (R > 1) multiply_tile_of<format, R - 1>(height, a);
@@ -252,7 +243,7 @@ static inline void multiply_tile_of(int64_t height, const TileArgs& a) {
 // Rows of one panel, in tiles of nearly the same height: a low tile costs almost what a high one does.
 template <Format format>
 static inline void multiply_panel(TileArgs a, int64_t num_rows) {
-    const int64_t num_tiles = (num_rows + kRowTile - 1) / kRowTile;
+    const int64_t num_tiles = (num_rows + row_tile(format) - 1) / row_tile(format);
     for (int64_t tile = 0; tile < num_tiles; tile++) {
         const int64_t height = num_rows / num_tiles + (tile < num_rows % num_tiles);
         multiply_tile_of<format>(height, a);
@@ -264,8 +255,8 @@ static inline void multiply_panel(TileArgs a, int64_t num_rows) {
 template <Format format>
 static inline void linear_as(const PackedWeight& weight, const Activations& x, const float* bias, float* out,
                              bool add, int64_t begin, int64_t end) {
-    const int64_t row_bytes = x.inputs * (is_grouped(format) ? 1 : 4);
-    const int64_t row_block = kRowTile + kRowBlockBytes / row_bytes / kRowTile * kRowTile;
+    const int64_t row_bytes = x.inputs * bytes_of(row_format(format));
+    const int64_t row_block = row_tile(format) * (1 + kRowBlockBytes / row_bytes / row_tile(format));
     for (int64_t row = 0; row < x.rows; row += row_block) {
         const int64_t num_rows = x.rows - row < row_block ? x.rows - row : row_block;
         for (int64_t panel = begin; panel < end; panel++) {

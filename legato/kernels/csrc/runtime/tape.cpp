@@ -4,6 +4,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "buffer_plan.h"
@@ -25,8 +26,6 @@ void require(bool holds, const std::string& text) {
 void require_equal(int64_t found, int64_t wanted, const char* what) {
     require(found == wanted, std::string(what) + ": " + std::to_string(found) + ", must be " + std::to_string(wanted));
 }
-
-bool reads_int8(Format format) { return format == Format::Q4 || format == Format::Q8 || format == Format::I8; }
 
 }  // namespace
 
@@ -111,7 +110,7 @@ void Tape::rms_norm_heads(int x, int64_t column, int64_t num_heads, std::vector<
     const auto row_width = value(x, "rms_norm_heads").width, width = static_cast<int64_t>(weight.size());
     require(width >= 1 && column >= 0 && num_heads >= 1 && column + num_heads * width <= row_width,
             "rms_norm_heads: the heads must lie within the " + std::to_string(row_width) + " columns of the value");
-    values_[x].is_quantized = false;
+    values_[x].rounded.is_current = values_[x].quantized.is_current = false;
     record_rows({x}, x, [=, weight = std::move(weight)](const Replay&, int64_t begin, int64_t end, int) {
         for (int64_t row = begin; row < end; ++row) {
             auto* heads = values_[x].values + row * row_width + column;
@@ -183,35 +182,49 @@ void Tape::add_linear(int into, int x, const PackedWeight& weight, std::vector<f
     require_equal(value(into, "add_linear").width, weight.outputs, "add_linear: width of what is added to");
     require_equal(values_[into].is_samples, value(x, "add_linear").is_samples, "add_linear: rows are of samples");
     record_linear(into, x, weight, std::move(bias), true);
-    values_[into].is_quantized = false;
+    values_[into].rounded.is_current = values_[into].quantized.is_current = false;
 }
 
 void Tape::record_linear(int out, int x, const PackedWeight& weight, std::vector<float> bias, bool add) {
     require_equal(weight.inputs, values_[x].width, "linear: inputs of the weight");
     if (!bias.empty()) require_equal(static_cast<int64_t>(bias.size()), weight.outputs, "linear: width of the bias");
-    if (reads_int8(weight.format)) quantize(x);
+    make_readable(x, weight.format);
     const auto panels = (weight.outputs + kernels_.panel_width - 1) / kernels_.panel_width;
     const auto bytes = kernels_.packed_bytes(weight.format, weight.outputs, weight.inputs) / panels;
     record({Parts::kPanels, panels, bytes, kernels_.panel_width * weight.inputs / kWorkPerByte, {x, out},
             [this, x, out, weight, bias = std::move(bias), add](const Replay& replay, int64_t begin, int64_t end, int) {
                 const auto& in = values_[x];
                 const auto rows = in.is_samples ? replay.step.num_samples : replay.step.num_tokens;
-                const Activations activations{rows, in.width, in.values, in.q, in.scales, in.sums};
+                const Activations activations{rows, in.width, in.values, in.halves, in.q, in.scales, in.sums};
                 const auto* added = bias.empty() ? nullptr : bias.data();
                 kernels_.linear(weight, activations, added, values_[out].values, add, begin, end);
             }});
 }
 
+// Makes the rows of x what products with such weights read.
+void Tape::make_readable(int x, Format format) {
+    switch (kernels_.row_format(format)) {
+        case RowFormat::F32: return;
+        case RowFormat::BF16:
+            return make_copy(x, &Value::rounded, [this, x](const Replay&, int64_t begin, int64_t end, int) {
+                const auto& in = values_[x];
+                kernels_.round_rows(in.values, in.width, in.halves, begin, end);
+            });
+        case RowFormat::I8:
+            require(values_[x].width % kGroup == 0, "linear: the inputs of an int8 product must be a multiple of 32");
+            return make_copy(x, &Value::quantized, [this, x](const Replay&, int64_t begin, int64_t end, int) {
+                const auto& in = values_[x];
+                kernels_.quantize(in.values, in.width, in.q, in.scales, in.sums, begin, end);
+            });
+    }
+}
+
 // A row-wise operation, so it joins the norm or activation before it and costs no barrier.
-void Tape::quantize(int x) {
-    auto& in = values_[x];
-    if (in.is_quantized) return;
-    require(in.width % kGroup == 0, "linear: the inputs of an int8 product must be a multiple of 32");
-    in.is_quantized = in.has_quantized = true;
-    record_rows({x}, x, [this, x](const Replay&, int64_t begin, int64_t end, int) {
-        const auto& in = values_[x];
-        kernels_.quantize(in.values, in.width, in.q, in.scales, in.sums, begin, end);
-    });
+void Tape::make_copy(int x, Copy Value::* copy, Compute compute) {
+    auto& made = values_[x].*copy;
+    if (made.is_current) return;
+    made.is_current = made.exists = true;
+    record_rows({x}, x, std::move(compute));
 }
 
 int Tape::attention(int qkv, const Rotation& rotation, int64_t layer, int64_t num_heads, float scale) {
@@ -284,26 +297,30 @@ void Tape::plan_memory() {
     }
     lifetimes[logits_].last = last_job;
 
-    for (size_t index = 0; index < values_.size(); ++index) {
-        const auto& each = values_[index];
-        const auto plane = aligned(max_rows(each) * each.width * 4);
-        const auto scales = aligned(max_rows(each) * (each.width / kGroup) * 4);
-        lifetimes[index].num_bytes = plane + (each.has_quantized ? aligned(plane / 4) + 2 * scales : 0);
-    }
+    for (size_t index = 0; index < values_.size(); ++index) lifetimes[index].num_bytes = place(values_[index], nullptr);
     const auto plan = plan_buffers(lifetimes);
     for (const auto bytes : plan.num_bytes) buffers_.emplace_back(bytes);
-
     for (size_t index = 0; index < values_.size(); ++index) {
-        auto& each = values_[index];
-        const auto& buffer = buffers_[plan.buffer_of[index]];
-        const auto plane = aligned(max_rows(each) * each.width * 4);
-        const auto scales = aligned(max_rows(each) * (each.width / kGroup) * 4);
-        each.values = buffer.at<float>();
-        if (!each.has_quantized) continue;
-        each.q = buffer.at<int8_t>(plane);
-        each.scales = buffer.at<float>(plane + aligned(plane / 4));
-        each.sums = buffer.at<float>(plane + aligned(plane / 4) + scales);
+        place(values_[index], buffers_[plan.buffer_of[index]].at<std::byte>());
     }
+}
+
+// Gives a value and its copies their places from `base` on; returns how many bytes they take.
+int64_t Tape::place(Value& value, std::byte* base) const {
+    const auto rows = max_rows(value);
+    int64_t num_bytes = 0;
+    const auto take = [&](auto*& pointer, int64_t width) {
+        pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(reinterpret_cast<uintptr_t>(base) + num_bytes);
+        num_bytes += aligned(rows * width * static_cast<int64_t>(sizeof *pointer));
+    };
+    take(value.values, value.width);
+    if (value.rounded.exists) take(value.halves, value.width + value.width % 2);
+    if (value.quantized.exists) {
+        take(value.q, value.width);
+        take(value.scales, value.width / kGroup);
+        take(value.sums, value.width / kGroup);
+    }
+    return num_bytes;
 }
 
 // ---- replaying --------------------------------------------------------------------------------------------------

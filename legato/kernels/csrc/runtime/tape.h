@@ -50,13 +50,18 @@ class Tape {
     // What the parts are that an operation is cut into.
     enum class Parts { kTokens, kSamples, kPanels, kAttention, kMerges };
 
+    struct Copy {
+        bool is_current = false;  // while recording: made since `values` was last written
+        bool exists = false;      // at any time: there is room for it
+    };
+
     struct Value {
         bool is_samples;
         int64_t width;
-        bool is_quantized = false;      // now, while recording: a product may read the planes below
-        bool has_quantized = false;     // at any time: there is room for them
+        Copy rounded, quantized;        // what products read instead of `values`
         float* values = nullptr;        // [rows, width]
-        int8_t* q = nullptr;            // [rows, width]
+        uint16_t* halves = nullptr;     // rounded: [rows, width, even]
+        int8_t* q = nullptr;            // quantized: [rows, width]
         float* scales = nullptr;        // [rows, width / kGroup]
         float* sums = nullptr;          // like scales
     };
@@ -85,9 +90,11 @@ class Tape {
     void record(Operation operation);
     void record_rows(std::vector<int> uses, int out, Compute compute);
     void record_linear(int out, int x, const PackedWeight& weight, std::vector<float> bias, bool add);
-    void quantize(int x);
+    void make_copy(int x, Copy Value::* copy, Compute compute);
+    void make_readable(int x, Format format);
     int record_rope(int qkv, const Rotation& rotation, const KVLayer& kv, int64_t num_heads);
     void plan_memory();
+    int64_t place(Value& value, std::byte* base) const;
     int64_t max_rows(const Value& value) const { return value.is_samples ? limits_.max_samples : limits_.max_tokens; }
 
     int64_t num_parts(const Operation& operation, const Step& step) const;
