@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,7 +32,6 @@ from legato.backends.stored_weight import (
     stored_bytes,
 )
 from legato.core.errors import ModelError
-from legato.core.own_thread import in_own_thread
 from legato.kernels.library import build_id
 from legato.program.check import check_program, check_weights
 from legato.program.ops import (
@@ -154,8 +152,8 @@ class CpuBackend:
                 {each: as_stored(weights[each.name]).float32() for each in vectors_of(program)},
             )
         if self._cache:
-            store = partial(self._cache.store, self._packing, packed.arrays())
-            self.keeping = in_own_thread("packed-weights-writer", store)
+            writer = ThreadPoolExecutor(1, "packed-weights-writer")  # the interpreter's end waits for it
+            self.keeping = writer.submit(self._cache.store, self._packing, packed.arrays())
         return packed
 
     def kept(self, weights: Sequence[StoredWeight]) -> list[StoredWeight]:
