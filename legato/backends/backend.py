@@ -10,17 +10,23 @@ from legato.backends.stored_weight import AnyWeights, StoredWeight
 from legato.core.errors import ModelError
 from legato.program.ops import Attention, Program
 
+# Of a K/V store of that dtype: bytes of a number, and of the scale that a token has for each head.
+KV_BYTES = {"float32": (4, 0), "bfloat16": (2, 0), "int8": (1, 4)}
+
 
 @dataclass(frozen=True, slots=True)
 class KVLayout:
-    """The K/V store: keys and values are each [num_layers, num_pages, page_size, num_kv_heads, head_dim]."""
+    """The K/V store: keys and values are each [num_layers, num_pages, page_size, num_kv_heads, head_dim].
+
+    dtype  what they are kept as: float32, bfloat16, or int8 with a float32 scale for each head of a token
+    """
 
     num_layers: int
     num_pages: int
     page_size: int
     num_kv_heads: int
     head_dim: int
-    value_bytes: int = 4
+    dtype: str = "float32"
 
     @property
     def shape(self) -> tuple[int, int, int, int, int]:
@@ -32,9 +38,15 @@ class KVLayout:
         return self.num_pages * self.page_size
 
     @property
+    def token_bytes(self) -> int:
+        """Bytes that one token takes over all layers, keys and values together."""
+        value_bytes, scale_bytes = KV_BYTES[self.dtype]
+        return 2 * self.num_layers * self.num_kv_heads * (self.head_dim * value_bytes + scale_bytes)
+
+    @property
     def page_bytes(self) -> int:
         """Bytes that one page takes over all layers, keys and values together."""
-        return 2 * self.value_bytes * self.num_layers * self.page_size * self.num_kv_heads * self.head_dim
+        return self.page_size * self.token_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,12 +57,13 @@ from legato.program.ops import (
 )
 
 if TYPE_CHECKING:
-    from legato.kernels._native import Device, KVStore, PackedWeight, Tape
+    from legato.kernels._native import Device, KVFormat, KVStore, PackedWeight, Tape
 
 logger = logging.getLogger(__name__)
 
 GROUPED = ("q4", "q8")
-NOT_OF_WEIGHTS = ("kv_is_bf16", "max_tokens", "max_samples")  # options that change no packed byte
+KV_FORMATS: dict[str, "KVFormat"] = {"float32": "f32", "bfloat16": "bf16", "int8": "i8"}
+NOT_OF_WEIGHTS = ("max_tokens", "max_samples")  # options that change no packed byte
 
 T = TypeVar("T", Rope, RmsNorm)
 
@@ -74,13 +75,11 @@ class CpuOptions:
     float_weights  what float weights become: "bf16" or "f32"
     is_quantized   quantised weights stay as they are, and their products round activations to 8 bits;
                    else they become float weights too
-    kv_is_bf16     keys and values are kept in bfloat16, else in float32
     max_tokens     of one step; max_samples likewise
     """
 
     float_weights: str
     is_quantized: bool
-    kv_is_bf16: bool
     max_tokens: int
     max_samples: int
 
@@ -115,7 +114,7 @@ class CpuBackend:
             kv.page_size,
             kv.num_kv_heads,
             kv.head_dim,
-            "bf16" if self.options.kv_is_bf16 else "f32",
+            KV_FORMATS[kv.dtype],
         )
         packed = self._mapped(program) or self._packed(program, weights)
         tape = self.device.tape(store, self.options.max_tokens, self.options.max_samples)

@@ -108,6 +108,12 @@ class EngineConfig:
         least=1,
         is_bytes=True,
     )
+    kv_cache_dtype: str = flag(
+        "auto",
+        "how keys and values are kept: auto is bfloat16, or float32 with --dtype float32; int8 takes little"
+        " more than half of bfloat16's memory and is less exact",
+        choices=("auto", "bfloat16", "float32", "int8"),
+    )
     num_pages: int | None = flag(None, "size of the K/V store in pages, instead of bytes", type=int, least=1)
     max_num_queued_reqs: int = flag(2048, "requests that may wait; the next one gets 429", least=1)
     generation_config: str = flag(

@@ -81,8 +81,8 @@ def assemble(
     scheduling = resolve_scheduling(config, max_model_len)
     compute = choose_compute(config, scheduling, packed_cache)
     free_bytes = usable_memory_bytes() - compute.backend.weight_bytes(weights)
-    cache = resolve_cache(config, model, compute.kv_value_bytes, free_bytes)
-    layout = kv_layout(model, cache.num_pages, cache.page_size, compute.kv_value_bytes)
+    cache = resolve_cache(config, model, compute.kv_dtype, free_bytes)
+    layout = kv_layout(model, cache.num_pages, cache.page_size, compute.kv_dtype)
     program = compute.backend.compile(build_program(model), weights, layout)
     stages.done("weights", f"{len(weights)} arrays, {stored_bytes(weights) / 2**20:.0f} MiB")
     pool_len = cache.num_pages * cache.page_size
@@ -131,11 +131,9 @@ def resolve_scheduling(config: EngineConfig, max_model_len: int) -> SchedulerCon
     )
 
 
-def resolve_cache(
-    config: EngineConfig, model: ModelConfig, kv_value_bytes: int, free_bytes: int
-) -> CacheConfig:
+def resolve_cache(config: EngineConfig, model: ModelConfig, kv_dtype: str, free_bytes: int) -> CacheConfig:
     """Size the K/V pool: as told, else 1 GiB or half of what is free beside the weights, what is less."""
-    page_bytes = kv_layout(model, 1, config.block_size, kv_value_bytes).page_bytes
+    page_bytes = kv_layout(model, 1, config.block_size, kv_dtype).page_bytes
     free_bytes = max(free_bytes, 0)
     pool_bytes = config.kv_cache_memory_bytes or min(GIB, free_bytes // 2)
     num_pages = config.num_pages or pool_bytes // page_bytes
@@ -154,12 +152,12 @@ def resolve_cache(
     )
 
 
-def kv_layout(model: ModelConfig, num_pages: int, page_size: int, value_bytes: int) -> KVLayout:
+def kv_layout(model: ModelConfig, num_pages: int, page_size: int, dtype: str) -> KVLayout:
     return KVLayout(
         num_layers=model.num_layers,
         num_pages=num_pages,
         page_size=page_size,
         num_kv_heads=model.num_kv_heads,
         head_dim=model.head_dim,
-        value_bytes=value_bytes,
+        dtype=dtype,
     )

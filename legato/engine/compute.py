@@ -19,13 +19,13 @@ logger = logging.getLogger(__name__)
 class Compute:
     """A backend, who samples from its logits, and how it keeps numbers.
 
-    kv_value_bytes  of one number in the K/V store
-    numeric_mode    requests have equal bits on machines of one mode
+    kv_dtype      what keys and values are kept as
+    numeric_mode  requests have equal bits on machines of one mode
     """
 
     backend: Backend
     sampler: Sampler
-    kv_value_bytes: int
+    kv_dtype: str
     numeric_mode: str
 
 
@@ -55,15 +55,17 @@ def choose_compute(
     options = CpuOptions(
         float_weights="f32" if is_exact else "bf16",
         is_quantized=is_quantized or config.dtype == "stored",
-        kv_is_bf16=not is_exact,
         max_tokens=scheduling.max_step_tokens,
         max_samples=scheduling.max_num_seqs,
     )
+    usual_kv = "float32" if is_exact else "bfloat16"
+    kv_dtype = usual_kv if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
+    unusual = [] if kv_dtype == usual_kv else [f"kv-{kv_dtype}"]
     return Compute(
         backend=CpuBackend(device, options, cache),
         sampler=NativeSampler(device),
-        kv_value_bytes=4 if is_exact else 2,
-        numeric_mode=f"cpu-{device.isa}-{_number_format(config)}",
+        kv_dtype=kv_dtype,
+        numeric_mode="-".join(["cpu", device.isa, _number_format(config), *unusual]),
     )
 
 
@@ -75,7 +77,12 @@ def _number_format(config: EngineConfig) -> str:
 
 def _reference(config: EngineConfig) -> Compute:
     """It decodes every weight: what is quantised on load is rounded all the same."""
+    if config.kv_cache_dtype not in ("auto", "float32"):
+        raise ConfigError(
+            f"--kv-cache-dtype {config.kv_cache_dtype}: the reference backend keeps keys and values in"
+            " float32 alone. Leave the flag out, or let the kernels compute: --backend cpu"
+        )
     number_format = "float32" if config.quantization == "none" else config.quantization
     return Compute(
-        ReferenceBackend(), ReferenceSampler(), kv_value_bytes=4, numeric_mode=f"reference-{number_format}"
+        ReferenceBackend(), ReferenceSampler(), kv_dtype="float32", numeric_mode=f"reference-{number_format}"
     )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 WeightFormat = Literal["f32", "bf16", "f16", "q4", "q8", "i8"]
+KVFormat = Literal["f32", "bf16", "i8"]
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]  # of program.ops
 
 def instruction_sets() -> list[str]:
@@ -53,7 +54,13 @@ class Device:
         """
 
     def kv_store(
-        self, num_layers: int, num_pages: int, page_size: int, num_kv_heads: int, head_dim: int, format: str
+        self,
+        num_layers: int,
+        num_pages: int,
+        page_size: int,
+        num_kv_heads: int,
+        head_dim: int,
+        format: KVFormat,
     ) -> KVStore:
         """Keys and values of all layers, zero; memory is taken when a page is first written.
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from legato.backends.backend import Backend, ForwardInputs, KVLayout
-from legato.backends.cpu import CpuBackend, CpuOptions
+from legato.backends.cpu import KV_FORMATS, CpuBackend, CpuOptions
 from legato.backends.reference import ReferenceBackend
 from legato.core.errors import ModelError
 from legato.kernels.library import NoKernels, open_device
@@ -31,6 +31,17 @@ def test_a_layout_counts_tokens_and_bytes() -> None:
 
     assert kv.num_tokens == 160
     assert kv.page_bytes == 2 * 4 * 30 * 16 * 3 * 64
+
+
+@pytest.mark.parametrize(("dtype", "head_bytes"), [("float32", 256), ("bfloat16", 128), ("int8", 64 + 4)])
+def test_a_layout_counts_what_its_dtype_takes(dtype: str, head_bytes: int) -> None:
+    kv = KVLayout(num_layers=30, num_pages=10, page_size=16, num_kv_heads=3, head_dim=64, dtype=dtype)
+    assert kv.token_bytes == 2 * 30 * 3 * head_bytes
+    assert kv.page_bytes == 16 * kv.token_bytes
+    device = open_device(num_threads=1)
+    assert not isinstance(device, NoKernels)
+    store = device.kv_store(30, 10, 16, 3, 64, KV_FORMATS[dtype])
+    assert store.num_bytes == 10 * kv.page_bytes
 
 
 @pytest.mark.parametrize("kv", [KVLayout(1, 4, 4, 3, 64), KVLayout(2, 4, 4, 9, 64), KVLayout(2, 4, 4, 3, 32)])
@@ -74,17 +85,19 @@ def make_backend(name: str) -> Backend:
         return ReferenceBackend()
     device = open_device(num_threads=3)
     assert not isinstance(device, NoKernels)
-    options = CpuOptions(
-        "bf16", is_quantized=False, kv_is_bf16=name == "cpu", max_tokens=128, max_samples=128
-    )
-    return CpuBackend(device, options)
+    return CpuBackend(device, CpuOptions("bf16", is_quantized=False, max_tokens=128, max_samples=128))
 
 
-@pytest.mark.parametrize("name", ["reference", "cpu", "cpu, float32 K/V"])
+@pytest.mark.parametrize(
+    ("name", "kv_dtype"),
+    [("reference", "float32"), ("cpu", "bfloat16"), ("cpu", "float32"), ("cpu", "int8")],
+)
 @pytest.mark.parametrize("reader_is_first", [False, True])
-def test_a_request_reads_what_another_writes_in_the_same_step(name: str, reader_is_first: bool) -> None:
+def test_a_request_reads_what_another_writes_in_the_same_step(
+    name: str, kv_dtype: str, reader_is_first: bool
+) -> None:
     config, weights = random_model(0)
-    kv = KVLayout(config.num_layers, 8, 16, config.num_kv_heads, config.head_dim)
+    kv = KVLayout(config.num_layers, 8, 16, config.num_kv_heads, config.head_dim, kv_dtype)
     compiled = make_backend(name).compile(build_program(config), weights, kv)
     prefix, own = list(range(100, 164)), [7, 8, 9]
     compiled.forward(make_inputs(Chunk(prefix, 0, [4, 5, 6, 7])))

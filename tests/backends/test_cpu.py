@@ -31,10 +31,9 @@ TOLERANCES = {"f32": 1e-5, "bf16": 4e-3, "q4": 2e-2, "q8": 2e-2}  # of the logit
 def compile_cpu(program: Program, weights, *, float_weights: str = "bf16") -> CompiledProgram:
     device = open_device()
     assert not isinstance(device, NoKernels)
-    options = CpuOptions(
-        float_weights, is_quantized=True, kv_is_bf16=float_weights == "bf16", max_tokens=64, max_samples=64
-    )
-    return CpuBackend(device, options).compile(program, weights, KV)
+    options = CpuOptions(float_weights, is_quantized=True, max_tokens=64, max_samples=64)
+    kv = replace(KV, dtype="bfloat16" if float_weights == "bf16" else "float32")
+    return CpuBackend(device, options).compile(program, weights, kv)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -102,7 +101,7 @@ def unreadable(weights: AnyWeights) -> StoredWeights:
 def kept_backend(folder: Path, isa: str, float_weights: str, *, is_quantized: bool) -> CpuBackend:
     device = open_device(2, isa)
     assert not isinstance(device, NoKernels)
-    options = CpuOptions(float_weights, is_quantized, kv_is_bf16=True, max_tokens=64, max_samples=64)
+    options = CpuOptions(float_weights, is_quantized, max_tokens=64, max_samples=64)
     return CpuBackend(device, options, PackedCache(folder, folder / "model", {"fingerprint": "1"}))
 
 
@@ -140,7 +139,7 @@ def test_weights_that_were_packed_for_another_program_are_packed_again(tmp_path:
 
 def test_option_that_changes_no_weight_shares_what_is_kept(tmp_path: Path) -> None:
     backend = kept_backend(tmp_path, "scalar", "bf16", is_quantized=False)
-    other = CpuBackend(backend.device, replace(backend.options, max_tokens=7, kv_is_bf16=False))
+    other = CpuBackend(backend.device, replace(backend.options, max_tokens=7))
     assert other._packing == backend._packing
     unlike = CpuBackend(backend.device, replace(backend.options, is_quantized=True))
     assert unlike._packing != backend._packing
@@ -153,7 +152,7 @@ def test_memory_of_weights_is_told_before_they_are_read() -> None:
     assert not isinstance(device, NoKernels)
 
     def told(float_weights: str, is_quantized: bool) -> int:
-        options = CpuOptions(float_weights, is_quantized, kv_is_bf16=True, max_tokens=1, max_samples=1)
+        options = CpuOptions(float_weights, is_quantized, max_tokens=1, max_samples=1)
         return CpuBackend(device, options).weight_bytes(as_format(values, "q8"))
 
     assert told("bf16", False) == 2 * num_values

@@ -1,6 +1,7 @@
 """Every operation, alone and in small decoders, on the cpu backend: near the reference, bits of the row."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,10 +70,9 @@ PROGRAMS = {name: write_program(write) for name, write in OPERATIONS.items()} | 
 def compile_cpu(
     program: Program, weights: Mapping[str, np.ndarray], float_weights: str = "f32", num_threads: int = 2
 ) -> CompiledProgram:
-    options = CpuOptions(
-        float_weights, is_quantized=True, kv_is_bf16=float_weights == "bf16", max_tokens=64, max_samples=64
-    )
-    return CpuBackend(open_or_fail(num_threads), options).compile(program, weights, KV)
+    options = CpuOptions(float_weights, is_quantized=True, max_tokens=64, max_samples=64)
+    kv = replace(KV, dtype="bfloat16" if float_weights == "bf16" else "float32")
+    return CpuBackend(open_or_fail(num_threads), options).compile(program, weights, kv)
 
 
 @pytest.mark.parametrize(("float_weights", "bound"), [("f32", 1e-5), ("bf16", 4e-3)])

@@ -24,7 +24,7 @@ TOKEN_BYTES = 1536
 
 
 def num_pages(free_bytes: int = 16 * GIB, **settings: object) -> int:
-    return resolve_cache(EngineConfig(**settings), MODEL, 4, free_bytes).num_pages  # type: ignore[arg-type]
+    return resolve_cache(EngineConfig(**settings), MODEL, "float32", free_bytes).num_pages  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("wanted", "resolved"), [(None, 2048), (1, 1), (2048, 2048)])

@@ -21,15 +21,38 @@ def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "mode", "value_bytes"),
-    [("auto", "bfloat16", 2), ("stored", "stored", 2), ("float32", "float32", 4)],
+    ("dtype", "mode", "kv_dtype"),
+    [("auto", "bfloat16", "bfloat16"), ("stored", "stored", "bfloat16"), ("float32", "float32", "float32")],
 )
-def test_kernels_compute_by_default(dtype: str, mode: str, value_bytes: int) -> None:
+def test_kernels_compute_by_default(dtype: str, mode: str, kv_dtype: str) -> None:
     chosen = compute.choose_compute(EngineConfig(dtype=dtype), SCHEDULING)
     assert chosen.backend.name == "cpu"
     assert chosen.numeric_mode.startswith("cpu-")
     assert chosen.numeric_mode.endswith(mode)
-    assert chosen.kv_value_bytes == value_bytes
+    assert chosen.kv_dtype == kv_dtype
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kv_dtype", "mode"),
+    [
+        ("auto", "int8", "bfloat16-kv-int8"),
+        ("float32", "bfloat16", "float32-kv-bfloat16"),
+        ("auto", "bfloat16", "bfloat16"),
+    ],
+)
+def test_format_of_keys_and_values_is_part_of_the_numeric_mode(dtype: str, kv_dtype: str, mode: str) -> None:
+    chosen = compute.choose_compute(EngineConfig(dtype=dtype, kv_cache_dtype=kv_dtype), SCHEDULING)
+    assert chosen.kv_dtype == kv_dtype
+    assert chosen.numeric_mode.partition("-")[2].partition("-")[2] == mode
+
+
+@pytest.mark.parametrize("kv_dtype", ["int8", "bfloat16"])
+def test_reference_refuses_keys_and_values_that_it_cannot_keep(kv_dtype: str) -> None:
+    config = EngineConfig(backend="reference", kv_cache_dtype=kv_dtype)
+    with pytest.raises(
+        ConfigError, match=f"--kv-cache-dtype {kv_dtype}: .*float32 alone. Leave the flag out"
+    ):
+        compute.choose_compute(config, SCHEDULING)
 
 
 @pytest.mark.parametrize("quantization", ["int8", "int4"])

@@ -77,6 +77,16 @@ def test_every_instruction_set_keeps_the_promise(
     check(isa, "q4", mode, NUM_SHORT, monkeypatch)
 
 
+@pytest.mark.parametrize(
+    "mode", ["batched", "chunks of 16", "no prefix cache", "preempted", "pages of 1", "three threads"]
+)
+def test_keys_and_values_in_int8_keep_the_promise(mode: str) -> None:
+    requests = seeded_requests(NUM_SHORT, vocab_size=2048)
+    settings = settings_of("bf16") | {"kv_cache_dtype": "int8"}
+    found = run(build_engine(model_of("bf16"), **settings, **CPU_MODES[mode]), requests)
+    same_bits(found, run_alone(model_of("bf16"), requests, **settings))
+
+
 @pytest.mark.parametrize("weights", FORMATS)
 @pytest.mark.parametrize("mode", ARRIVALS_AT_ONCE)
 def test_sharing_a_prefix_on_arrival_leaves_the_bits_alone(mode: str, weights: str) -> None:

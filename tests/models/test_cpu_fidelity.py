@@ -23,11 +23,9 @@ pytestmark = pytest.mark.model
 
 Weights = Mapping[str, StoredWeight]
 
-EXACT = CpuOptions("f32", is_quantized=False, kv_is_bf16=False, max_tokens=CHUNK_LEN, max_samples=CHUNK_LEN)
-BF16 = CpuOptions("bf16", is_quantized=False, kv_is_bf16=True, max_tokens=CHUNK_LEN, max_samples=CHUNK_LEN)
-QUANTISED = CpuOptions(
-    "bf16", is_quantized=True, kv_is_bf16=True, max_tokens=CHUNK_LEN, max_samples=CHUNK_LEN
-)
+EXACT = CpuOptions("f32", is_quantized=False, max_tokens=CHUNK_LEN, max_samples=CHUNK_LEN)
+BF16 = CpuOptions("bf16", is_quantized=False, max_tokens=CHUNK_LEN, max_samples=CHUNK_LEN)
+QUANTISED = CpuOptions("bf16", is_quantized=True, max_tokens=CHUNK_LEN, max_samples=CHUNK_LEN)
 
 
 class Measured:
@@ -41,17 +39,17 @@ class Measured:
         assert tokenizer is not None
         self.token_ids = tokenizer.encode(TEXT.read_text(encoding="utf-8"))[:num_tokens]
         assert len(self.token_ids) == num_tokens
-        self.exact = list(self._rows(self.weights, EXACT))
+        self.exact = list(self._rows(self.weights, EXACT, "float32"))
 
-    def errors(self, weights: Weights, options: CpuOptions) -> TextErrors:
-        return compare(self.exact, self._rows(weights, options), self.token_ids)
+    def errors(self, weights: Weights, options: CpuOptions, kv_dtype: str = "bfloat16") -> TextErrors:
+        return compare(self.exact, self._rows(weights, options, kv_dtype), self.token_ids)
 
-    def _rows(self, weights: Weights, options: CpuOptions):  # type: ignore[no-untyped-def]
+    def _rows(self, weights: Weights, options: CpuOptions, kv_dtype: str):  # type: ignore[no-untyped-def]
         device = open_device()
         assert not isinstance(device, NoKernels)
         config = self.config
         num_pages = -(-len(self.token_ids) // PAGE_SIZE)
-        kv = KVLayout(config.num_layers, num_pages, PAGE_SIZE, config.num_kv_heads, config.head_dim)
+        kv = KVLayout(config.num_layers, num_pages, PAGE_SIZE, config.num_kv_heads, config.head_dim, kv_dtype)
         return log_probabilities(
             CpuBackend(device, options).compile(build_program(config), weights, kv), self.token_ids
         )
@@ -84,6 +82,10 @@ def test_float_weights_that_are_quantised_on_load_stay_within_what_is_documented
     }
     found = measured.errors(quantize_weights(floats, quantization), QUANTISED)
     check(found, mean_kl=mean_kl, perplexity=perplexity)
+
+
+def test_keys_and_values_in_int8_stay_close_to_float32(measured: Measured) -> None:
+    check(measured.errors(measured.weights, EXACT, "int8"), mean_kl=0.002, perplexity=0.01)
 
 
 def check(found: TextErrors, *, mean_kl: float, perplexity: float) -> None:

@@ -45,9 +45,7 @@ def compile_model(path: Path, backend: str) -> CompiledProgram:
     device = open_device()
     assert not isinstance(device, NoKernels)
     max_len = NUM_PAGES * PAGE_SIZE
-    options = CpuOptions(
-        float_weights="f32", is_quantized=False, kv_is_bf16=False, max_tokens=max_len, max_samples=max_len
-    )
+    options = CpuOptions(float_weights="f32", is_quantized=False, max_tokens=max_len, max_samples=max_len)
     return CpuBackend(device, options).compile(build_program(config), weights, kv)
 
 

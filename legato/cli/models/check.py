@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 TEXT = Path(__file__).with_name("check_text.txt")
 
 _SETTINGS = frozenset(
-    {"backend", "dtype", "quantization", "threads", "tokenizer", "revision", "max_model_len"}
+    {
+        "backend",
+        "dtype",
+        "kv_cache_dtype",
+        "quantization",
+        "threads",
+        "tokenizer",
+        "revision",
+        "max_model_len",
+    }
 )
 
 

@@ -78,13 +78,17 @@ def check(config: EngineConfig, text: str, report: Report) -> Fidelity:
     kept_weights = quantize_weights(exact_weights, config.quantization)
     program = build_program(model)
     kept = _compute(config)
-    exact = _compute(replace(config, backend=kept.backend.name, dtype="float32", quantization="none"))
+    exact = _compute(
+        replace(
+            config, backend=kept.backend.name, dtype="float32", quantization="none", kv_cache_dtype="auto"
+        )
+    )
     errors = weight_errors(kept.backend, program, exact_weights, kept_weights)
     report(0.1, "packing")
 
     def compiled(compute: Compute, weights: Weights) -> CompiledProgram:
         num_pages = -(-len(token_ids) // PAGE_SIZE)
-        layout = kv_layout(model, num_pages, PAGE_SIZE, compute.kv_value_bytes)
+        layout = kv_layout(model, num_pages, PAGE_SIZE, compute.kv_dtype)
         return compute.backend.compile(program, weights, layout)
 
     exact_rows = log_probabilities(compiled(exact, exact_weights), token_ids)

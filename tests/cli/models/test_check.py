@@ -18,6 +18,7 @@ def check(model: Path, *flags: str) -> int:
     ("flags", "mode", "format"),
     [
         (["--dtype", "bfloat16"], "bfloat16", "bf16"),
+        (["--dtype", "bfloat16", "--kv-cache-dtype", "int8"], "bfloat16-kv-int8", "bf16"),
         (["--quantization", "int8"], "int8", "q8"),
         (["--quantization", "int4"], "int4", "q4"),
     ],

@@ -39,7 +39,6 @@ class WholeStep:
         options = CpuOptions(
             float_weights="f32" if is_exact else "bf16",
             is_quantized=True,
-            kv_is_bf16=not is_exact,
             max_tokens=max_rows,
             max_samples=min(max_rows, MAX_DECODES),
         )
@@ -49,7 +48,7 @@ class WholeStep:
             page_size=PAGE_SIZE,
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
-            value_bytes=4 if is_exact else 2,
+            dtype="float32" if is_exact else "bfloat16",
         )
         weights = {each.name: each for op in program.ops for each in weights_of(op)}
         stored = {name: _random_weight(each, weight_format) for name, each in weights.items()}
