@@ -37,8 +37,8 @@ def choose_compute(
     cache  where the cpu backend keeps its packed weights
     Raises ConfigError when --backend cpu was asked for and cannot be had, or settings contradict each other.
     """
-    is_quantized = config.quantization != "none"
-    if is_quantized and config.dtype not in ("auto", "stored"):
+    is_quantized = config.quantization != "none"  # on load
+    if is_quantized and config.dtype != "auto":
         raise ConfigError(
             f"--quantization {config.quantization} keeps weights quantised, and --dtype {config.dtype} would"
             " decode them: leave one of the two out"
@@ -54,7 +54,7 @@ def choose_compute(
     is_exact = config.dtype == "float32"
     options = CpuOptions(
         float_weights="f32" if is_exact else "bf16",
-        is_quantized=is_quantized or config.dtype == "stored",
+        is_quantized=config.dtype == "auto",
         kv_is_bf16=not is_exact,
         max_tokens=scheduling.max_step_tokens,
         max_samples=scheduling.max_num_seqs,
@@ -63,14 +63,8 @@ def choose_compute(
         backend=CpuBackend(device, options, cache),
         sampler=NativeSampler(device),
         kv_value_bytes=4 if is_exact else 2,
-        numeric_mode=f"cpu-{device.isa}-{_number_format(config)}",
+        numeric_mode=f"cpu-{device.isa}-{config.quantization if is_quantized else config.dtype}",
     )
-
-
-def _number_format(config: EngineConfig) -> str:
-    if config.quantization != "none":
-        return config.quantization
-    return "bfloat16" if config.dtype == "auto" else config.dtype
 
 
 def _reference(config: EngineConfig) -> Compute:

@@ -22,7 +22,7 @@ def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "mode", "value_bytes"),
-    [("auto", "bfloat16", 2), ("stored", "stored", 2), ("float32", "float32", 4)],
+    [("auto", "auto", 2), ("bfloat16", "bfloat16", 2), ("float32", "float32", 4)],
 )
 def test_kernels_compute_by_default(dtype: str, mode: str, value_bytes: int) -> None:
     chosen = compute.choose_compute(EngineConfig(dtype=dtype), SCHEDULING)
