@@ -48,9 +48,9 @@ class EngineConfig:
     )
     dtype: str = flag(
         "auto",
-        "how weights and K/V are kept: auto is bfloat16; stored leaves quantised weights as they are"
-        " (smallest, and less exact: their products round activations to 8 bits)",
-        choices=("auto", "bfloat16", "float32", "stored"),
+        "how weights and K/V are kept: auto is bfloat16, and leaves quantised weights as they are (their"
+        " products round activations to 8 bits); bfloat16 and float32 decode them",
+        choices=("auto", "bfloat16", "float32"),
     )
     quantization: str = flag(
         "none",

@@ -37,8 +37,8 @@ def choose_compute(
     cache  where the cpu backend keeps its packed weights
     Raises ConfigError when --backend cpu was asked for and cannot be had, or settings contradict each other.
     """
-    is_quantized = config.quantization != "none"
-    if is_quantized and config.dtype not in ("auto", "stored"):
+    is_quantized = config.quantization != "none"  # on load
+    if is_quantized and config.dtype != "auto":
         raise ConfigError(
             f"--quantization {config.quantization} keeps weights quantised, and --dtype {config.dtype} would"
             " decode them: leave one of the two out"
@@ -54,10 +54,11 @@ def choose_compute(
     is_exact = config.dtype == "float32"
     options = CpuOptions(
         float_weights="f32" if is_exact else "bf16",
-        is_quantized=is_quantized or config.dtype == "stored",
+        is_quantized=config.dtype == "auto",
         max_tokens=scheduling.max_step_tokens,
         max_samples=scheduling.max_num_seqs,
     )
+    number_format = config.quantization if is_quantized else config.dtype
     usual_kv = "float32" if is_exact else "bfloat16"
     kv_dtype = usual_kv if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
     unusual = [] if kv_dtype == usual_kv else [f"kv-{kv_dtype}"]
@@ -65,14 +66,8 @@ def choose_compute(
         backend=CpuBackend(device, options, cache),
         sampler=NativeSampler(device),
         kv_dtype=kv_dtype,
-        numeric_mode="-".join(["cpu", device.isa, _number_format(config), *unusual]),
+        numeric_mode="-".join(["cpu", device.isa, number_format, *unusual]),
     )
-
-
-def _number_format(config: EngineConfig) -> str:
-    if config.quantization != "none":
-        return config.quantization
-    return "bfloat16" if config.dtype == "auto" else config.dtype
 
 
 def _reference(config: EngineConfig) -> Compute:

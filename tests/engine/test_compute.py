@@ -22,7 +22,7 @@ def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "mode", "kv_dtype"),
-    [("auto", "bfloat16", "bfloat16"), ("stored", "stored", "bfloat16"), ("float32", "float32", "float32")],
+    [("auto", "auto", "bfloat16"), ("bfloat16", "bfloat16", "bfloat16"), ("float32", "float32", "float32")],
 )
 def test_kernels_compute_by_default(dtype: str, mode: str, kv_dtype: str) -> None:
     chosen = compute.choose_compute(EngineConfig(dtype=dtype), SCHEDULING)
@@ -35,9 +35,9 @@ def test_kernels_compute_by_default(dtype: str, mode: str, kv_dtype: str) -> Non
 @pytest.mark.parametrize(
     ("dtype", "kv_dtype", "mode"),
     [
-        ("auto", "int8", "bfloat16-kv-int8"),
+        ("auto", "int8", "auto-kv-int8"),
         ("float32", "bfloat16", "float32-kv-bfloat16"),
-        ("auto", "bfloat16", "bfloat16"),
+        ("auto", "bfloat16", "auto"),
     ],
 )
 def test_format_of_keys_and_values_is_part_of_the_numeric_mode(dtype: str, kv_dtype: str, mode: str) -> None:

@@ -24,7 +24,7 @@ CPU_MODES = MODES | {"one thread": {"threads": 1}, "three threads": {"threads": 
 
 
 def settings_of(weights: str) -> dict[str, str]:
-    return {"backend": "cpu", "dtype": {"f32": "float32", "bf16": "bfloat16"}.get(weights, "stored")}
+    return {"backend": "cpu", "dtype": {"f32": "float32", "bf16": "bfloat16"}.get(weights, "auto")}
 
 
 @cache

@@ -75,13 +75,34 @@ def from_bfloat16(bits: np.ndarray) -> np.ndarray:
     return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
+def as_int8(groups: np.ndarray) -> np.ndarray:
+    largest = np.abs(groups).max(axis=-1, keepdims=True)
+    q = np.rint(groups * (np.float32(127) / np.where(largest, largest, np.float32(1))))
+    return q * (largest / np.float32(127)).astype(np.float64)
+
+
+def is_refined(groups: np.ndarray) -> np.ndarray:
+    """Whether a group's largest magnitude is more than one and a half times what is usual in its row."""
+    largest = np.abs(groups).max(axis=-1, keepdims=True)
+    return largest > 1.5 * np.sqrt((largest**2).mean(axis=1, keepdims=True))
+
+
+def rows_with_outliers(num_rows: int, width: int) -> np.ndarray:
+    """Of which every other one has a group that is many times larger than the rest, each its own."""
+    x = random_rows(num_rows, width)
+    for row in range(0, num_rows, 2):
+        start = row // 2 * 32 % (width // 32 * 32)
+        x[row, start : start + 32] *= 20
+    return x
+
+
 def as_multiplied(x: np.ndarray, weight_format: "WeightFormat", isa: str) -> np.ndarray:
     """The rows as a product reads them: int8 with a scale a group of 32, bfloat16, or as they are."""
     if weight_format in QUANTISED:
         groups = x.reshape(len(x), -1, 32)
-        largest = np.abs(groups).max(axis=-1, keepdims=True)
-        q = np.rint(groups * (np.float32(127) / np.where(largest, largest, np.float32(1))))
-        return (q * (largest / np.float32(127)).astype(np.float64)).reshape(x.shape)
+        rounded = as_int8(groups)
+        rest = as_int8((groups - rounded).astype(np.float32))
+        return (rounded + np.where(is_refined(groups), rest, 0)).reshape(x.shape)
     return from_bfloat16(to_bfloat16(x)) if (weight_format, isa) == ("bf16", ROUNDS_INPUTS) else x
 
 
@@ -94,7 +115,7 @@ def product(device: "Device", x: np.ndarray, weight: "PackedWeight") -> np.ndarr
 def test_product_agrees_with_float64(
     device: "Device", weight_format: "WeightFormat", outputs: int, inputs: int
 ) -> None:
-    weight, x = matrix(weight_format, outputs, inputs), random_rows(13, inputs)
+    weight, x = matrix(weight_format, outputs, inputs), rows_with_outliers(13, inputs)
     x[3, :32] = 0  # a group without a scale
     wanted = as_multiplied(x, weight_format, device.isa) @ weight.exact.T
     assert relative_error(product(device, x, weight.packed(device)), wanted) < 1e-5
@@ -110,12 +131,22 @@ def test_float_weights_may_have_any_number_of_inputs(
     assert relative_error(product(device, x, weight.packed(device)), wanted) < 1e-5
 
 
+@pytest.mark.parametrize("weight_format", QUANTISED)
+def test_outliers_leave_the_product_as_exact_as_the_rest_of_the_row_is(
+    device: "Device", weight_format: "WeightFormat"
+) -> None:
+    weight, x = matrix(weight_format, 100, 1536), random_rows(4, 1536)
+    x[:, 64:96] *= 100
+    found = product(device, x, weight.packed(device))
+    assert relative_error(found, x @ weight.exact.T) < 1e-3  # 5e-3 and more if all groups had 8 bits
+
+
 @every_format
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_bits_of_a_row_do_not_depend_on_its_company(
     device: "Device", weight_format: "WeightFormat", num_threads: int
 ) -> None:
-    weight, x = matrix(weight_format, 101, 160), random_rows(13, 160)
+    weight, x = matrix(weight_format, 101, 160), rows_with_outliers(13, 160)
     alone = [product(device, row[None], weight.packed(device)) for row in x]
     other = open_or_fail(num_threads, device.isa)
     packed = weight.packed(other)

@@ -48,19 +48,35 @@ struct PackedWeight {
 // What a product reads its rows of activations as.
 enum class RowFormat { F32, BF16, I8 };
 
+constexpr int64_t kRefinedShare = 2;  // one group of so many may be refined
+
+// Rows as int8: x is about q * scale, and in a group that is refined about q * scale + fine_q * fine_scale.
+//   q            int8 [rows, inputs]
+//   scales       float32 [rows, inputs / 32]
+//   sums         like scales: scale * (sum of the group's q), what a minimum is multiplied by
+//   refined      int32 [rows, 1 + inputs / 64]: how many groups are refined, then which, ascending
+//   fine_q       int8 [rows, inputs / 64, 32], of the groups in `refined`
+//   fine_scales  float32 [rows, inputs / 64]
+//   fine_sums    like fine_scales
+struct Int8Rows {
+    int8_t* q;
+    float* scales;
+    float* sums;
+    int32_t* refined;
+    int8_t* fine_q;
+    float* fine_scales;
+    float* fine_sums;
+};
+
 // Rows of activations, in the format that the product reads; the other pointers may be null.
 //   values  float32 [rows, inputs]
 //   halves  bfloat16 bits [rows, inputs], a zero after each row of an odd number
-//   q       int8 [rows, inputs]             x is about q * scale
-//   scales  float32 [rows, inputs / 32]
-//   sums    float32 [rows, inputs / 32]     scale * (sum of the group's q): what a minimum is multiplied by
+//   int8    with a scale a group, for Q4, Q8 and I8
 struct Activations {
     int64_t rows, inputs;
     const float* values;
     const uint16_t* halves;
-    const int8_t* q;
-    const float* scales;
-    const float* sums;
+    Int8Rows int8;
 };
 
 constexpr int64_t kMaxHeadDim = 1024;
@@ -143,7 +159,7 @@ struct Kernels {
 
     // Row-wise operations over rows [begin, end); widths are those of one row.
     void (*round_rows)(const float* x, int64_t width, uint16_t* halves, int64_t begin, int64_t end);
-    void (*quantize)(const float* x, int64_t width, int8_t* q, float* scales, float* sums, int64_t begin, int64_t end);
+    void (*quantize)(const float* x, int64_t width, const Int8Rows& out, int64_t begin, int64_t end);
     void (*rms_norm)(const float* x, const float* weight, float eps, int64_t width, float* out, int64_t begin, int64_t end);
     void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int64_t width, float* out,
                        int64_t begin, int64_t end);

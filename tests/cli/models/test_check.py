@@ -17,6 +17,7 @@ def check(model: Path, *flags: str) -> int:
 @pytest.mark.parametrize(
     ("flags", "mode", "format"),
     [
+        ([], "auto", "bf16"),
         (["--dtype", "bfloat16"], "bfloat16", "bf16"),
         (["--dtype", "bfloat16", "--kv-cache-dtype", "int8"], "bfloat16-kv-int8", "bf16"),
         (["--quantization", "int8"], "int8", "q8"),

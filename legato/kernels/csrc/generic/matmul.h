@@ -8,6 +8,7 @@
 //                    dot is the exact integer sum of products
 //   Q8               the same without a minimum
 //   I8               for each group: sum = fma(dot, x_scale, sum); at the end sum * w_scale
+// Refined groups of a row (see Int8Rows) are added once more after all groups, with what they lacked.
 #pragma once
 
 #include "pack.h"
@@ -171,21 +172,43 @@ static inline void add_group(const I32 (&dots)[R][kPanelVectors], const uint16_t
     }
 }
 
+// One group of R rows: q, scales and sums are those of the first, and the next row's lie `inputs` or `groups` on.
+template <Format format, int R>
+static inline void multiply_group(const std::byte* group, const int8_t* q, int64_t inputs, const float* scales,
+                                  const float* x_sums, int64_t groups, Sums<R>& sums) {
+    const auto* words = reinterpret_cast<const int32_t*>(group + group_head_bytes(format));
+    I32 dots[R][kPanelVectors];
+    if constexpr (format == Format::Q4) dot_group_u4<R>(words, q, inputs, dots);
+    else dot_group_i8<R>(words, q, inputs, dots);
+    add_group<format, R>(dots, reinterpret_cast<const uint16_t*>(group), scales, x_sums, groups, sums);
+}
+
+// Adds what the refined groups of one row have beyond their first 8 bits.
+template <Format format>
+__attribute__((noinline)) static Sums<1> add_refined(const std::byte* panel, const Int8Rows& row, Sums<1> sums) {
+    for (int32_t i = 0; i < row.refined[0]; i++) {
+        const std::byte* group = panel + row.refined[1 + i] * group_bytes(format);
+        multiply_group<format, 1>(group, row.fine_q + i * kGroup, 0, row.fine_scales + i, row.fine_sums + i, 0, sums);
+    }
+    return sums;
+}
+
 template <Format format, int R>
 static inline void multiply_groups(const TileArgs& a, Sums<R>& sums) {
     const int64_t inputs = a.x.inputs, num_groups = inputs / kGroup;
-    const int8_t* q = a.x.q + a.row * inputs;
-    const float* x_scales = a.x.scales + a.row * num_groups;
-    const float* x_sums = a.x.sums + a.row * num_groups;
+    const Int8Rows x = int8_row(a.x.int8, inputs, a.row);
     const std::byte* group = a.panel;
     for (int64_t g = 0; g < num_groups; g++, group += group_bytes(format)) {
-        const auto* words = reinterpret_cast<const int32_t*>(group + group_head_bytes(format));
         prefetch_after<R>(group, group_bytes(format));
-        I32 dots[R][kPanelVectors];
-        if constexpr (format == Format::Q4) dot_group_u4<R>(words, q + g * kGroup, inputs, dots);
-        else dot_group_i8<R>(words, q + g * kGroup, inputs, dots);
-        const auto* head = reinterpret_cast<const uint16_t*>(group);
-        add_group<format, R>(dots, head, x_scales + g, x_sums + g, num_groups, sums);
+        multiply_group<format, R>(group, x.q + g * kGroup, inputs, x.scales + g, x.sums + g, num_groups, sums);
+    }
+    LEGATO_UNROLL for (int r = 0; r < R; r++) {
+        const Int8Rows row = int8_row(x, inputs, r);
+        if (row.refined[0] == 0) continue;
+        Sums<1> of_row;
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) of_row.at[0][v] = sums.at[r][v];
+        of_row = add_refined<format>(a.panel, row, of_row);
+        LEGATO_UNROLL for (int v = 0; v < kPanelVectors; v++) sums.at[r][v] = of_row.at[0][v];
     }
     if constexpr (format == Format::I8) {
         const auto* w_scales = reinterpret_cast<const float*>(group);

@@ -1,6 +1,7 @@
-// Activations as int8 with a scale for every group of 32: x is about q * scale, q from -127 to 127.
+// Activations as int8 with a scale for every group of 32: see Int8Rows. q is from -127 to 127.
 #pragma once
 
+#include "row_format.h"
 #include "vector_math.h"
 
 constexpr float kLeastMagnitude = 0x1p-100f;  // below it, 127 over a magnitude might not be a number
@@ -16,8 +17,8 @@ static inline float largest_magnitude(const float* x, int64_t len) {
     return reduce_max(largest) + reduce_add(differences);
 }
 
-static inline void quantize_group(const float* x, int8_t* q, float* scale, float* sum) {
-    const float largest = largest_magnitude(x, kGroup);
+// Rounds a group to q * scale, given its largest magnitude, and leaves what is lacking in `rest` unless that is null.
+static inline void quantize_group(const float* x, float largest, int8_t* q, float* scale, float* sum, float* rest) {
     if (!(largest > kLeastMagnitude)) {  // nothing to speak of, or NaN
         std::memset(q, 0, kGroup);
         *scale = *sum = largest * 0.0f;
@@ -30,13 +31,38 @@ static inline void quantize_group(const float* x, int8_t* q, float* scale, float
         const I32 rounded = to_i32(mul(load(x + i), reciprocal));
         store_i8(q + i, rounded);
         total = add(total, rounded);
+        if (rest) store(rest + i, fma(to_f32(rounded), set1(-*scale), load(x + i)));
     }
     *sum = *scale * reduce_add(to_f32(total));
 }
 
-static void quantize(const float* x, int64_t width, int8_t* q, float* scales, float* sums, int64_t begin, int64_t end) {
-    const int64_t groups = width / kGroup;
-    for (int64_t group = begin * groups; group < end * groups; ++group) {
-        quantize_group(x + group * kGroup, q + group * kGroup, scales + group, sums + group);
+// The magnitude above which the rounding of a group is too coarse for its row, given the largest one of each group:
+// one and a half times their root mean square. So fewer than half of the groups are above it; mostly a tenth is.
+static inline float coarse_magnitude(const float* largest, int64_t num_groups) {
+    float squares = 0.0f;
+    for (int64_t g = 0; g < num_groups; ++g) squares += largest[g] * largest[g];
+    return 1.5f * first_lane(sqrt(set1(squares / static_cast<float>(num_groups))));
+}
+
+// Groups with outliers carry most of the error of 8 bits, and there are few of them: they get 8 bits more.
+static inline void quantize_row(const float* x, int64_t num_groups, const Int8Rows& out) {
+    for (int64_t g = 0; g < num_groups; ++g) out.scales[g] = largest_magnitude(x + g * kGroup, kGroup);
+    const float coarse = coarse_magnitude(out.scales, num_groups);
+    int32_t num_refined = 0;
+    for (int64_t g = 0; g < num_groups; ++g) {
+        const float largest = out.scales[g];
+        const bool is_refined = largest > coarse && largest > kLeastMagnitude && num_refined < num_groups / kRefinedShare;
+        float rest[kGroup];
+        quantize_group(x + g * kGroup, largest, out.q + g * kGroup, out.scales + g, out.sums + g,
+                       is_refined ? rest : nullptr);
+        if (!is_refined) continue;
+        quantize_group(rest, largest_magnitude(rest, kGroup), out.fine_q + num_refined * kGroup,
+                       out.fine_scales + num_refined, out.fine_sums + num_refined, nullptr);
+        out.refined[++num_refined] = static_cast<int32_t>(g);
     }
+    out.refined[0] = num_refined;
+}
+
+static void quantize(const float* x, int64_t width, const Int8Rows& out, int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) quantize_row(x + row * width, width / kGroup, int8_row(out, width, row));
 }

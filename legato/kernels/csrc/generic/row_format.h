@@ -24,3 +24,15 @@ static void round_rows(const float* x, int64_t width, uint16_t* halves, int64_t 
         if (k < width) partial_store_bf16(to + k, partial_load(from + k, width - k), halves_width(width) - k);
     }
 }
+
+// The rows from `row` on.
+static inline Int8Rows int8_row(const Int8Rows& rows, int64_t width, int64_t row) {
+    const int64_t num_groups = width / kGroup, most = num_groups / kRefinedShare;
+    return {rows.q + row * width,
+            rows.scales + row * num_groups,
+            rows.sums + row * num_groups,
+            rows.refined + row * (1 + most),
+            rows.fine_q + row * most * kGroup,
+            rows.fine_scales + row * most,
+            rows.fine_sums + row * most};
+}

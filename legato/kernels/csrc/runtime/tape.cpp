@@ -195,7 +195,7 @@ void Tape::record_linear(int out, int x, const PackedWeight& weight, std::vector
             [this, x, out, weight, bias = std::move(bias), add](const Replay& replay, int64_t begin, int64_t end, int) {
                 const auto& in = values_[x];
                 const auto rows = in.is_samples ? replay.step.num_samples : replay.step.num_tokens;
-                const Activations activations{rows, in.width, in.values, in.halves, in.q, in.scales, in.sums};
+                const Activations activations{rows, in.width, in.values, in.halves, in.int8};
                 const auto* added = bias.empty() ? nullptr : bias.data();
                 kernels_.linear(weight, activations, added, values_[out].values, add, begin, end);
             }});
@@ -214,7 +214,7 @@ void Tape::make_readable(int x, Format format) {
             require(values_[x].width % kGroup == 0, "linear: the inputs of an int8 product must be a multiple of 32");
             return make_copy(x, &Value::quantized, [this, x](const Replay&, int64_t begin, int64_t end, int) {
                 const auto& in = values_[x];
-                kernels_.quantize(in.values, in.width, in.q, in.scales, in.sums, begin, end);
+                kernels_.quantize(in.values, in.width, in.int8, begin, end);
             });
     }
 }
@@ -316,9 +316,14 @@ int64_t Tape::place(Value& value, std::byte* base) const {
     take(value.values, value.width);
     if (value.rounded.exists) take(value.halves, value.width + value.width % 2);
     if (value.quantized.exists) {
-        take(value.q, value.width);
-        take(value.scales, value.width / kGroup);
-        take(value.sums, value.width / kGroup);
+        const auto num_groups = value.width / kGroup, most = num_groups / kRefinedShare;
+        take(value.int8.q, value.width);
+        take(value.int8.scales, num_groups);
+        take(value.int8.sums, num_groups);
+        take(value.int8.refined, 1 + most);
+        take(value.int8.fine_q, most * kGroup);
+        take(value.int8.fine_scales, most);
+        take(value.int8.fine_sums, most);
     }
     return num_bytes;
 }

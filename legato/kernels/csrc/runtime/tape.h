@@ -61,9 +61,7 @@ class Tape {
         Copy rounded, quantized;        // what products read instead of `values`
         float* values = nullptr;        // [rows, width]
         uint16_t* halves = nullptr;     // rounded: [rows, width, even]
-        int8_t* q = nullptr;            // quantized: [rows, width]
-        float* scales = nullptr;        // [rows, width / kGroup]
-        float* sums = nullptr;          // like scales
+        Int8Rows int8{};                // quantized
     };
 
     struct Replay {
