@@ -3,12 +3,14 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "legato").rglob("*.py"))
+NATIVE_SOURCES = sorted(path for path in (ROOT / "legato").rglob("*") if path.suffix in (".h", ".cpp"))
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_FOLDER_FILES = 400, 60, 12
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "misc"}
 
@@ -26,6 +28,13 @@ def test_file_and_its_functions_are_short(path: Path) -> None:
             assert node.end_lineno - node.lineno < MAX_FUNCTION_LINES, f"{node.name} is too long"
 
 
+@pytest.mark.parametrize("path", NATIVE_SOURCES, ids=name_of)
+def test_native_file_is_short_and_says_what_it_is_for(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") < MAX_FILE_LINES
+    assert path.suffix == ".cpp" or text.startswith("//")
+
+
 @pytest.mark.parametrize("path", [each for each in SOURCES if each.read_text()], ids=name_of)
 def test_file_says_what_it_is_for(path: Path) -> None:
     docstring = ast.get_docstring(ast.parse(path.read_text()))
@@ -33,13 +42,9 @@ def test_file_says_what_it_is_for(path: Path) -> None:
 
 
 def test_folders_are_for_eyes() -> None:
-    folders = {path.parent for path in SOURCES}
-    crowded = {
-        name_of(folder): count
-        for folder in folders
-        if (count := sum(1 for path in folder.glob("*.py") if path.name != "__init__.py")) > MAX_FOLDER_FILES
-    }
-    assert not crowded
+    modules = {path.with_suffix("") for path in [*SOURCES, *NATIVE_SOURCES] if path.name != "__init__.py"}
+    counts = Counter(name_of(module.parent) for module in modules)
+    assert not {folder: count for folder, count in counts.items() if count > MAX_FOLDER_FILES}
     assert not {path.stem for path in SOURCES} & VAGUE_NAMES
 
 

@@ -20,7 +20,7 @@
 #include "runtime/memory.h"
 #include "runtime/probe.h"
 #include "runtime/row_sampler.h"
-#include "runtime/tape.h"
+#include "runtime/tape/tape.h"
 #include "runtime/thread_pool.h"
 
 namespace nb = nanobind;

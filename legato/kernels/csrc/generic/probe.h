@@ -2,7 +2,7 @@
 // ceilings that a benchmark holds the kernels against.
 #pragma once
 
-#include "pack.h"
+#include "products/pack.h"
 
 constexpr int64_t kProbeAheadBytes = 4096;  // that a read asks for in advance, as products do
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kv_pages.h"
-#include "quant.h"
+#include "products/quant.h"
 
 // Turns the pairs (i, i + head_dim / 2) of a head by the angles of its position.
 static void rotate_head(const float* x, const float* cos, const float* sin, int64_t head_dim, float* out) {

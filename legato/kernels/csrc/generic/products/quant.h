@@ -2,7 +2,7 @@
 #pragma once
 
 #include "row_format.h"
-#include "vector_math.h"
+#include "../vector_math.h"
 
 constexpr float kLeastMagnitude = 0x1p-100f;  // below it, 127 over a magnitude might not be a number
 

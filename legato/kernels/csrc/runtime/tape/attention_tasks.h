@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "../ops.h"
-#include "memory.h"
+#include "../../ops.h"
+#include "../memory.h"
 
 namespace legato {
 

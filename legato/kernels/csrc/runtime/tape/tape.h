@@ -5,12 +5,12 @@
 #include <functional>
 #include <vector>
 
-#include "../ops.h"
+#include "../../ops.h"
 #include "attention_tasks.h"
-#include "kv_store.h"
-#include "memory.h"
+#include "../kv_store.h"
+#include "../memory.h"
 #include "step_check.h"
-#include "thread_pool.h"
+#include "../thread_pool.h"
 
 namespace legato {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "../ops.h"
+#include "../../ops.h"
 
 namespace legato {
 
