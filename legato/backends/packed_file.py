@@ -3,7 +3,8 @@
     MAGIC, 8 bytes | length of the header, 8 | its BLAKE2b, 16 | header, JSON | arrays, each on a 64th byte
 
 The header holds the identity of what was packed, the length of the whole file, and of each array its format,
-shape and place. The arrays have no digest: to read them all would take longer than to map them.
+shape, place and checksum. A damaged weight would change answers and nothing else, so every array is read once
+when the file is mapped; the first step would have to read it anyway.
 """
 
 import hashlib
@@ -11,7 +12,9 @@ import json
 import mmap
 import os
 import struct
+import zlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MAGIC = b"LEGATOP1"
+MAGIC = b"LEGATOP2"
 ALIGNMENT = 64  # of a panel
+NUM_THREADS = 2  # reading is bound by memory: more threads gain nothing
 VECTOR = "vector"  # format of float32 values that are not packed
 _PREFIX = struct.Struct("<8sQ16s")
 
@@ -49,7 +53,7 @@ def write_packed_file(path: Path, identity: Identity, arrays: Mapping[str, Packe
     """Write the file to the last byte on the disk. Raises OSError."""
     places, end = {}, 0
     for name, array in arrays.items():
-        places[name] = (array.format, array.shape, end, array.data.nbytes)
+        places[name] = (array.format, array.shape, end, array.data.nbytes, zlib.crc32(array.data))
         end = _aligned(end + array.data.nbytes)
     header = json.dumps({"identity": identity, "data_bytes": end, "arrays": places}).encode()
     with path.open("wb", buffering=0) as file:
@@ -82,10 +86,16 @@ def map_packed_file(path: Path, identity: Identity) -> dict[str, PackedArray]:
         if fields["identity"] != json.loads(json.dumps(identity)):
             raise UnusableError("it was made from other files or by another build")
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return {
+    arrays = {
         name: PackedArray(kind, tuple(shape), np.frombuffer(data, np.uint8, num_bytes, start + offset))
-        for name, (kind, shape, offset, num_bytes) in fields["arrays"].items()
+        for name, (kind, shape, offset, num_bytes, _) in fields["arrays"].items()
     }
+    with ThreadPoolExecutor(NUM_THREADS) as pool:
+        checksums = pool.map(zlib.crc32, [array.data for array in arrays.values()])
+    for (name, place), checksum in zip(fields["arrays"].items(), checksums, strict=True):
+        if checksum != place[-1]:
+            raise UnusableError(f"its {name} is damaged")
+    return arrays
 
 
 def _write(file: int, data: bytes | memoryview, offset: int) -> None:

@@ -53,6 +53,7 @@ def test_file_that_is_cut_off_is_not_used(path: Path, kept_bytes: int) -> None:
         (lambda data: data[:8] + b"\xff" * 8 + data[16:], "header is damaged"),  # the length of the header
         (lambda data: data[:40] + b"?" + data[41:], "header is damaged"),
         (lambda data: data + b"\0", "not whole"),
+        (lambda data: data[:-1] + b"\x06", "its c is damaged"),
         (lambda data: b"", "no file of packed weights"),
     ],
 )
