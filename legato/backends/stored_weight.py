@@ -34,7 +34,11 @@ class StoredWeight:
     minimums: np.ndarray | None = None
 
     @property
-    def nbytes(self) -> int:
+    def type(self) -> str:
+        return self.format.upper()
+
+    @property
+    def num_bytes(self) -> int:
         return sum(array.nbytes for array in (self.values, self.scales, self.minimums) if array is not None)
 
     def float32(self) -> np.ndarray:
@@ -83,7 +87,10 @@ class StoredWeight:
 
 
 class TensorHeader(HasShape, Protocol):
-    """What a file's header says of a weight."""
+    """What a file's header says of a weight: its type is such as "F16" or "Q4_1"."""
+
+    @property
+    def type(self) -> str: ...
 
     @property
     def num_bytes(self) -> int: ...
@@ -130,7 +137,7 @@ def stored_bytes(weights: AnyWeights) -> int:
     """Of all of them, as they are stored."""
     if isinstance(weights, StoredWeights):
         return sum(header.num_bytes for header in weights.headers.values())
-    return sum(weight.nbytes for weight in weights.values())
+    return sum(as_stored(weight).num_bytes for weight in weights.values())
 
 
 def as_stored(weight: StoredWeight | np.ndarray) -> StoredWeight:

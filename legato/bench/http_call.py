@@ -19,7 +19,7 @@ def call(
         response = connection.getresponse()
         answer = response.read()
     except (OSError, http.client.HTTPException) as error:
-        raise BenchError(f"the {name} server broke off {method} {path}: {error!r}") from error
+        raise BenchError(f"the {name} server broke off {method} {path}: {error}") from error
     finally:
         connection.close()
     if response.status != http.HTTPStatus.OK:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from legato.bench.works import WorkRequest
 from legato.core.errors import ConfigError
 
 ANSWER_TIMEOUT_S = 1800.0
+CONNECT_TIMEOUT_S = 10.0
 SHOWN_BYTES = 300  # of an answer that is an error
 
 Timed = tuple[float, bytes]  # time.perf_counter() when it came, and what came
@@ -70,16 +72,31 @@ class HttpEndpoint:
 def open_endpoint(name: str, url: str, model: str | None = None) -> HttpEndpoint:
     """The server at http://HOST:PORT; `model` is by default the first one that it lists.
 
-    Raises ConfigError for another kind of URL, BenchError when nobody answers there.
+    Raises ConfigError for another kind of URL or when nothing answers there, BenchError for a wrong answer.
     """
-    parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
-        raise ConfigError(f"{url}: expected a URL like http://127.0.0.1:8000")
-    host, port, prefix = parts.hostname, parts.port or 80, parts.path.rstrip("/").removesuffix("/v1")
+    host, port, prefix = read_url(url)
+    try:
+        socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(
+            f"{url}: nothing answers there ({reason}); start the server or correct the address"
+        ) from error
     if model is None:
         models = call(name, (host, port), "GET", f"{prefix}/v1/models")["data"]
         model = str(models[0]["id"])
     return HttpEndpoint(name, host, port, prefix, model)
+
+
+def read_url(url: str) -> tuple[str, int, str]:
+    """Host, port and the path before /v1. Raises ConfigError unless it is http://HOST[:PORT][/PATH]."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise ValueError("another kind of URL")
+        return parts.hostname, parts.port or 80, parts.path.rstrip("/").removesuffix("/v1")
+    except ValueError as error:  # also for a port that is none, and a bracket that is not closed
+        raise ConfigError(f"{url}: expected a URL like http://127.0.0.1:8000") from error
 
 
 class _Exchange(asyncio.Protocol):

@@ -38,7 +38,7 @@ class RequestLimits:
         if wanted - 1 > self.pool_len:
             raise RequestError(
                 f"{asked} need K/V for {wanted - 1} tokens, and the whole pool holds {self.pool_len};"
-                " shorten the prompt, lower max_tokens or raise --kv-cache-memory-bytes",
+                " shorten the prompt, lower max_tokens, or raise --kv-cache-memory-bytes or --num-pages",
                 param="prompt",
                 code="kv_pool_exceeded",
             )

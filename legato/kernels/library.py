@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 EXTENSION = "legato.kernels._native"
 ISA_VARIABLE = "LEGATO_ISA"
+ISA_NAMES = ("avx512_vnni_bf16", "avx512", "avx2", "neon", "scalar")  # of all machines
 PATH_VARIABLE = "LEGATO_NATIVE_PATH"  # another build of the extension, say with sanitizers
 
 
@@ -41,6 +42,11 @@ def open_device(num_threads: int | None = None, isa: str | None = None) -> "Devi
 
     possible = _native.instruction_sets()
     name = isa or os.environ.get(ISA_VARIABLE) or possible[0]
+    if name not in ISA_NAMES:
+        raise ConfigError(
+            f"{ISA_VARIABLE}={name}: there is no instruction set of that name; expected one of"
+            f" {', '.join(ISA_NAMES)}"
+        )
     if name not in possible:
         raise ConfigError(
             f"{ISA_VARIABLE}={name}: this machine cannot run that instruction set; possible here:"

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from legato.backends.stored_weight import GROUP_LEN, StoredWeight, StoredWeights, headers_of
+from legato.backends.stored_weight import GROUP_LEN, StoredWeight, StoredWeights, TensorHeader
 from legato.core.errors import ModelError
 
 Weights = Mapping[str, StoredWeight]
 
-FLOATS = ("f32", "f16", "bf16")
+FLOATS = ("F32", "F16", "BF16")
 MOST_INT8, MOST_INT4 = 127, 15
 INT4_ROUNDS = 3  # docs/decisions/quantization.md says what each is worth
+TYPES = {"int8": "Q8", "int4": "Q4"}
+GROUP_BYTES = {"Q8": 34, "Q4": 20}
 CHUNK_GROUPS = 4096  # with fewer the time goes into calls, with more into memory
 
 logger = logging.getLogger(__name__)
@@ -22,10 +24,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class QuantizedHeader:
-    """A weight that is quantised when it is looked up; num_bytes it takes at most."""
+    """A weight that is quantised when it is looked up, as the type "Q8" or "Q4"."""
 
+    type: str
     shape: tuple[int, ...]
-    num_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        """As kernels keep it: numbers, and scales and minimums as halves."""
+        return math.prod(self.shape) // GROUP_LEN * GROUP_BYTES[self.type]
 
 
 def quantize_weights(weights: Weights, quantization: str) -> Weights:
@@ -38,28 +45,47 @@ def quantize_weights(weights: Weights, quantization: str) -> Weights:
     """
     if quantization == "none":
         return weights
-    headers = headers_of(weights)
-    odd = [name for name, each in headers.items() if len(each.shape) == 2 and each.shape[1] % GROUP_LEN]
-    if odd:  # floats, since quantised formats are of whole groups
+    headers = weights.headers if isinstance(weights, StoredWeights) else weights
+    chosen = _chosen(headers, quantization)
+
+    def read(name: str) -> StoredWeight:
+        if name not in chosen:
+            return weights[name]
+        try:
+            return quantize(weights[name], _precision(name, quantization))
+        except ValueError as error:
+            raise ModelError(f"weight {name!r} cannot be quantised: {error}") from error
+
+    def header(name: str) -> TensorHeader:
+        if name not in chosen:
+            return headers[name]
+        return QuantizedHeader(TYPES[_precision(name, quantization)], headers[name].shape)
+
+    return StoredWeights({name: header(name) for name in headers}, read)
+
+
+def _precision(name: str, quantization: str) -> str:
+    return quantization if name.startswith("layers.") else "int8"
+
+
+def _chosen(headers: Mapping[str, TensorHeader], quantization: str) -> set[str]:
+    """Names of what is quantised; the log tells which matrices are not, and why."""
+    matrices = {name: each for name, each in headers.items() if len(each.shape) == 2}
+    floats = {name for name, each in matrices.items() if each.type in FLOATS}
+    odd = {name for name in floats if matrices[name].shape[1] % GROUP_LEN}
+    if odd:
         kinds = ", ".join(sorted({name.rpartition(".")[2] for name in odd}))
         logger.warning(
             "--quantization %s leaves %s floats: their inputs are no multiple of 32", quantization, kinds
         )
-
-    def read(name: str) -> StoredWeight:
-        weight = weights[name]
-        if weight.format not in FLOATS or len(weight.shape) != 2 or name in odd:
-            return weight
-        try:
-            return quantize(weight, quantization if name.startswith("layers.") else "int8")
-        except ValueError as error:
-            raise ModelError(f"weight {name!r} cannot be quantised: {error}") from error
-
-    def header(name: str, shape: tuple[int, ...]) -> QuantizedHeader:
-        is_float = len(shape) != 2 or name in odd
-        return QuantizedHeader(shape, math.prod(shape) * (128 if is_float else 34) // GROUP_LEN)
-
-    return StoredWeights({name: header(name, each.shape) for name, each in headers.items()}, read)
+    if matrices and not floats:
+        types = ", ".join(sorted({each.type for each in matrices.values()}))
+        logger.warning(
+            "--quantization %s changes nothing: the model's file holds every matrix quantised already (%s)",
+            quantization,
+            types,
+        )
+    return floats - odd
 
 
 def quantize(weight: StoredWeight, quantization: str) -> StoredWeight:

@@ -22,7 +22,7 @@ _FORMATS: dict[str, WeightFormat] = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 class StoredTensor:
     """Where a tensor lies: `offset` counts from the start of the file."""
 
-    dtype: str
+    type: str
     shape: tuple[int, ...]
     offset: int
     num_bytes: int
@@ -47,14 +47,14 @@ class SafetensorsFile:
     def read(self, name: str) -> StoredWeight:
         """A tensor. Raises ModelError when its dtype is none of F32, F16, BF16."""
         tensor = self.tensors[name]
-        dtype = _DTYPES.get(tensor.dtype)
+        dtype = _DTYPES.get(tensor.type)
         if dtype is None:
-            raise ModelError(f"{self.path}: tensor {name!r} is {tensor.dtype}; F32, F16 and BF16 are read")
+            raise ModelError(f"{self.path}: tensor {name!r} is {tensor.type}; F32, F16 and BF16 are read")
         count = tensor.num_bytes // dtype.itemsize
         values = np.fromfile(self.path, dtype, count, offset=tensor.offset)
         if len(values) < count:
             raise ModelError(f"{self.path}: tensor {name!r} is cut off; download the file again")
-        return StoredWeight(_FORMATS[tensor.dtype], tensor.shape, values.reshape(tensor.shape))
+        return StoredWeight(_FORMATS[tensor.type], tensor.shape, values.reshape(tensor.shape))
 
 
 def open_safetensors(folder: Path) -> dict[str, SafetensorsFile]:

@@ -61,6 +61,10 @@ def test_one_token_too_many_is_refused_with_both_numbers(
         assert number in str(refusal)
 
 
+def test_pool_that_is_too_small_names_both_settings_of_its_size() -> None:
+    assert str(refusal_of(SMALL_POOL, [1] * 33)).endswith("raise --kv-cache-memory-bytes or --num-pages")
+
+
 def test_empty_prompt_is_refused() -> None:
     assert "the prompt is empty" in str(refusal_of(AMPLE, []))
 

@@ -11,7 +11,7 @@ import pytest
 
 from legato.core.errors import ConfigError
 from legato.kernels import library
-from legato.kernels.library import NoKernels, instruction_sets, open_device
+from legato.kernels.library import ISA_NAMES, NoKernels, instruction_sets, open_device
 from legato.kernels.threads import num_usable_cores
 from tests.kernels.conftest import open_or_fail
 from tests.kernels.tapes import quantize, random_rows
@@ -34,9 +34,19 @@ def test_the_variable_forces_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_set_that_cannot_run_here_is_refused_with_those_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEGATO_ISA", "avx9")
-    with pytest.raises(ConfigError, match=r"LEGATO_ISA=avx9.*possible here: .*scalar"):
+    foreign = (set(ISA_NAMES) - set(instruction_sets())).pop()  # no machine has both AVX2 and NEON
+    monkeypatch.setenv("LEGATO_ISA", foreign)
+    with pytest.raises(
+        ConfigError, match=rf"LEGATO_ISA={foreign}: this machine cannot run .*possible here: .*scalar"
+    ):
         open_device(1)
+
+
+def test_a_set_that_there_is_not_is_refused_with_all_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEGATO_ISA", "avx9")
+    with pytest.raises(ConfigError, match=r"LEGATO_ISA=avx9: there is no .* avx512, avx2, neon, scalar"):
+        open_device(1)
+    assert set(instruction_sets()) <= set(ISA_NAMES)
     with pytest.raises(ValueError, match=r'"avx9"; possible: .*scalar'):
         type(open_or_fail(1, "scalar"))("avx9", 1)
 

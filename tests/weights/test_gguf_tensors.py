@@ -74,4 +74,4 @@ def test_default_model_stays_as_small_as_its_file() -> None:
     weights = load_weights(path, read_model_config(path))
     assert sum(weight.float32().size for weight in weights.values()) == 134_515_008
     assert {weight.format for weight in weights.values()} == {"f32", "q4", "q8"}
-    assert sum(weight.nbytes for weight in weights.values()) < 1.2 * path.stat().st_size
+    assert sum(weight.num_bytes for weight in weights.values()) < 1.2 * path.stat().st_size

@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 
-from legato.backends.stored_weight import StoredWeight, as_stored, to_bfloat16
+from legato.backends.stored_weight import StoredWeight, as_stored, stored_bytes, to_bfloat16
 from legato.core.errors import ModelError
 from legato.weights.quantization import CHUNK_GROUPS, int4_groups, quantize, quantize_weights
 from tests.quantized import as_q4
@@ -95,6 +95,36 @@ def test_vectors_and_what_is_quantised_already_stay() -> None:
     weights = {"norm": as_stored(np.ones(64, np.float32)), "q_proj": as_q4(normal(4, 64))}
     found = quantize_weights(weights, "int8")
     assert all(found[name] is weights[name] for name in weights)
+
+
+@both
+def test_bytes_are_those_that_are_kept(quantization: str) -> None:
+    weights = {
+        "embed_tokens": as_stored(normal(4, 64)),
+        "layers.0.q_proj": as_stored(normal(4, 64)),
+        "layers.0.k_proj": as_q4(normal(4, 64)),
+        "layers.0.input_norm": as_stored(np.ones(64, np.float32)),
+    }
+    group_bytes = {"int8": 32 + 2, "int4": 16 + 2 + 2}[quantization]
+    kept = 8 * 34 + 8 * group_bytes + weights["layers.0.k_proj"].num_bytes + 64 * 4
+    assert stored_bytes(quantize_weights(weights, quantization)) == kept
+
+
+@both
+def test_nothing_left_to_quantise_is_told_with_what_the_weights_are(
+    quantization: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    weights = {
+        "norm": as_stored(np.ones(64, np.float32)),
+        "embed_tokens": quantize(as_stored(normal(4, 64)), "int8"),
+        "layers.0.q_proj": as_q4(normal(4, 64)),
+    }
+    quantize_weights(weights, quantization)
+    [record] = caplog.records
+    assert record.getMessage() == (
+        f"--quantization {quantization} changes nothing:"
+        " the model's file holds every matrix quantised already (Q4, Q8)"
+    )
 
 
 def test_none_changes_nothing() -> None:

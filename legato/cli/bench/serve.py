@@ -32,7 +32,10 @@ _LEFT_OUT = frozenset({"served_model_name", "seed"})  # here --seed is that of t
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--url", help="measure the server that runs there, instead of starting one")
+    parser.add_argument(
+        "--url",
+        help="measure the server that runs there, instead of starting one; MODEL or --vocab goes with it",
+    )
     parser.add_argument(
         "--in-process", action="store_true", help="measure an engine without HTTP, as a library is used"
     )
@@ -83,9 +86,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Raise ConfigError for flags that do not fit each other."""
+    from legato.bench.http_endpoint import read_url
+
     for flag, number in (("--reps", arguments.reps), ("--vocab", arguments.vocab)):
         if number is not None and number < 1:
             raise ConfigError(f"{flag} {number}: must be at least 1")
+    for flag, url in (("--url", arguments.url), ("--against", arguments.against)):
+        if url is not None:
+            with _naming(flag):
+                read_url(url)
     if arguments.in_process and (url := arguments.url or arguments.against):
         raise ConfigError(f"--in-process and {url}: an engine without HTTP and a server do not compare")
     if arguments.against_model and not arguments.against:
@@ -95,8 +104,18 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"{flag_of(min(others))} is for a server that is started, not for {arguments.url}")
     if arguments.url and not arguments.vocab and not given:
         raise ConfigError(
-            f"--url {arguments.url}: name its MODEL, or give --vocab N: it knows the ids below N"
+            f"--url {arguments.url}: prompts are token ids that the server must know; give its MODEL,"
+            " or --vocab N for ids below N"
         )
+
+
+@contextmanager
+def _naming(flag: str) -> Iterator[None]:
+    """Begin the text of a ConfigError about a URL with its flag."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{flag} {error}") from error
 
 
 def _works(text: str | None) -> "list[Work]":
@@ -130,9 +149,12 @@ def _opened(
             return
     others = []
     if arguments.against:
-        others = [open_endpoint(arguments.against, arguments.against, arguments.against_model)]
+        with _naming("--against"):
+            others = [open_endpoint(arguments.against, arguments.against, arguments.against_model)]
     if arguments.url:
-        yield [open_endpoint(arguments.url, arguments.url), *others], None
+        with _naming("--url"):
+            measured = open_endpoint(arguments.url, arguments.url)
+        yield [measured, *others], None
         return
     with ServerProcess("legato", as_flags(given_settings(EngineConfig, arguments))) as server:
         yield [open_endpoint("legato", server.url), *others], server

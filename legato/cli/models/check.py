@@ -51,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; 1 when it is above --max-kl. Raises ModelError or ConfigError."""
+    if arguments.max_kl is not None and not arguments.max_kl >= 0:  # nan neither
+        raise ConfigError(f"--max-kl {arguments.max_kl:g}: must be 0 or more")
     config = resolve(EngineConfig, arguments).value
     text = read_text(arguments.text or TEXT)
     set_up_logging("warning")

@@ -88,8 +88,13 @@ def test_engine_in_process_is_measured(tiny_model: Path, capsys: pytest.CaptureF
             ["--url", "http://a", "--vocab", "9", "--dtype", "float32"],
             "--dtype is for a server that is started",
         ),
-        (["--url", "http://a"], "--url http://a: name its MODEL, or give --vocab N"),
-        (["m", "--url", "ftp://a", "--vocab", "9"], "ftp://a: expected a URL like http://"),
+        (
+            ["--url", "http://a"],
+            "--url http://a: prompts are token ids that the server must know; give its MODEL",
+        ),
+        (["--url", "a:b"], "--url a:b: expected a URL like http://"),
+        (["--against", "http://a:b"], "--against http://a:b: expected a URL like http://"),
+        (["m", "--url", "ftp://a", "--vocab", "9"], "--url ftp://a: expected a URL like http://"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(
@@ -97,3 +102,17 @@ def test_flags_that_do_not_fit_are_refused(
 ) -> None:
     assert main(["bench", "serve", *flags]) == 2
     assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--vocab", "9", "--url"], ["--vocab", "9", "--against-model", "theirs", "--against"]],
+    ids=["url", "against"],
+)
+def test_url_where_nothing_answers_is_named(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    server = FakeOpenAI("gone", [])
+    with serving(server):
+        url = server.url
+    assert main(["bench", "serve", "--works", "W1_1", *flags, url]) == 2
+    fault = f"{flags[-1]} {url}: nothing answers there (connection refused)"
+    assert f"{fault}; start the server or correct the address" in capsys.readouterr().err

@@ -60,6 +60,14 @@ def test_error_above_the_limit_fails(tiny_model: Path, capsys: pytest.CaptureFix
     assert re.search(r"the mean KL, [\d.]+ nats, is above --max-kl 0", capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("limit", ["-1", "nan"])
+def test_limit_that_is_none_is_refused(
+    tiny_model: Path, limit: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(tiny_model, "--max-kl", limit) == 2
+    assert f"--max-kl {limit}: must be 0 or more" in capsys.readouterr().err
+
+
 def test_text_of_ones_own(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = tmp_path / "own.txt"
     text.write_text("abcdefg")
