@@ -53,7 +53,7 @@ def write_packed_file(path: Path, identity: Identity, arrays: Mapping[str, Packe
     """Write the file to the last byte on the disk. Raises OSError."""
     places, end = {}, 0
     for name, array in arrays.items():
-        places[name] = (array.format, array.shape, end, array.data.nbytes, zlib.crc32(array.data))
+        places[name] = (array.format, array.shape, end, array.data.nbytes, zlib.crc32(array.data.data))
         end = _aligned(end + array.data.nbytes)
     header = json.dumps({"identity": identity, "data_bytes": end, "arrays": places}).encode()
     with path.open("wb", buffering=0) as file:
@@ -91,7 +91,7 @@ def map_packed_file(path: Path, identity: Identity) -> dict[str, PackedArray]:
         for name, (kind, shape, offset, num_bytes, _) in fields["arrays"].items()
     }
     with ThreadPoolExecutor(NUM_THREADS) as pool:
-        checksums = pool.map(zlib.crc32, [array.data for array in arrays.values()])
+        checksums = pool.map(zlib.crc32, [array.data.data for array in arrays.values()])
     for (name, place), checksum in zip(fields["arrays"].items(), checksums, strict=True):
         if checksum != place[-1]:
             raise UnusableError(f"its {name} is damaged")
