@@ -79,15 +79,19 @@ class FakeGenerator:
         self.num_aborted = 0
 
     async def submit(
-        self, prompts: Sequence[Prompt], params: SamplingParams, **options: Any
+        self, prompts: Sequence[Prompt], params: SamplingParams, *, n: int = 1, **options: Any
     ) -> "FakeTextStream":
         if self.refusal is not None:
             raise self.refusal
-        self.submissions.append({"prompts": list(prompts), "params": params, **options})
+        self.submissions.append(
+            {"prompts": list(prompts), "params": params, **options} | ({"n": n} if n > 1 else {})
+        )
         texts = [prompt if isinstance(prompt, str) else self._text(prompt) for prompt in prompts]
         for text in texts:
             self._check(text, params)
-        return FakeTextStream(self, [list(self._deltas(i, text, params)) for i, text in enumerate(texts)])
+        repeated = [text for text in texts for _ in range(n)]
+        deltas = [list(self._deltas(i, text, params)) for i, text in enumerate(repeated)]
+        return FakeTextStream(self, deltas, [list(text.encode()) for text in texts])
 
     async def chat_prompt(
         self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True, **template_kwargs: Any
@@ -155,7 +159,10 @@ class FakeGenerator:
 class FakeTextStream:
     """Implements TextStream: one delta of each prompt a step, the last prompt first."""
 
-    def __init__(self, generator: FakeGenerator, deltas: list[list[TextDelta]]) -> None:
+    def __init__(
+        self, generator: FakeGenerator, deltas: list[list[TextDelta]], prompts: list[list[int]]
+    ) -> None:
+        self.prompts = prompts
         self._generator = generator
         self._deltas = deltas
         self._num_unfinished = len(deltas)

@@ -9,6 +9,7 @@ from legato.api.answers.measured import open_stream
 from legato.api.answers.openai import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from legato.api.answers.plain import join_answers
 from legato.api.bodies.messages import TemplateFields
+from legato.api.chat_call import ChatCall, open_chat
 from legato.api.openai_schema import ChatBody, CompletionBody, DetokenizeBody, OpenAIBody, TokenizeBody
 from legato.api.service import ModelService
 from legato.api.sse import EventStream
@@ -50,11 +51,14 @@ async def create_chat_completion(body: ChatBody, request: Request, models: Model
     """Apply the model's chat template and generate one answer; `stream: true` sends it as it comes."""
     name, service = await models.find_started(body.model)
     shape = ChatAnswer(model=name, fingerprint=service.fingerprint, **body.usage_options())
-    params = body.sampling_params({"max_tokens": None, **service.default_params})
-    options = body.submit_options()
-    prompt = await _chat_prompt(service, body, body.messages)
-    stream = await open_stream(request, service, [prompt], params, prompt_field="messages", **options)
-    return await _answer(request, body, shape, stream, num_prompts=1)
+    call = ChatCall(
+        messages=body.messages,
+        params=body.sampling_params({"max_tokens": None, **service.default_params}),
+        template_options=body.template_options(),
+        submit_options=body.submit_options(),
+    )
+    stream = await open_chat(request, service, call)
+    return await _answer(request, body, shape, stream, num_answers=1)
 
 
 @router.post("/v1/completions", response_model=None, summary="Continue one or more prompts")
@@ -65,7 +69,7 @@ async def create_completion(body: CompletionBody, request: Request, models: Mode
     params = body.sampling_params(service.default_params)
     prompts = body.prompts()
     stream = await open_stream(request, service, prompts, params, **body.submit_options())
-    return await _answer(request, body, shape, stream, num_prompts=len(prompts))
+    return await _answer(request, body, shape, stream, num_answers=len(prompts))
 
 
 @router.get("/v1/models", summary="List the served models")
@@ -105,12 +109,12 @@ async def _chat_prompt(service: ModelService, body: TemplateFields, messages: li
 
 
 async def _answer(
-    request: Request, body: OpenAIBody, shape: OpenAIAnswer, stream: TextStream, *, num_prompts: int
+    request: Request, body: OpenAIBody, shape: OpenAIAnswer, stream: TextStream, *, num_answers: int
 ) -> Response:
     headers = body.ignored_header()
     if body.stream:
         return EventStream(shape.chunks(stream), stream, headers=headers)
-    answers = await join_answers(request, stream, num_prompts)
+    answers = await join_answers(request, stream, num_answers)
     return JSONResponse(shape.whole(answers), headers=headers)
 
 

@@ -18,6 +18,7 @@ class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
     ABORT = "abort"
+    TOOL_CALLS = "tool_calls"  # a chat's STOP after calls of tools; engines do not know it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,8 @@ class SamplingParams:
     logit_bias          token id -> added to its logit
     logprobs            how many of the most probable tokens to report at each place, with their logarithms of
                         probability and the sampled token's own: 0 to 20; None = no logarithms at all
+    prompt_logprobs     the same for every token of the prompt but its first, which nothing precedes
+    grammar             an llguidance grammar that the answer keeps to, checked before it is queued
     Raises RequestError naming the field that does not fit, TypeError for a name that is no field.
     """
 
@@ -57,6 +60,8 @@ class SamplingParams:
     logit_bias: dict[int, float] = field(default_factory=dict)
     skip_special_tokens: bool = True
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    grammar: str | None = None
 
     def __new__(cls, **settings: Any) -> "SamplingParams":
         """Here, before the fields are set, a name that is none of them still can be told with a remedy."""
@@ -90,8 +95,9 @@ class SamplingParams:
                 )
         if self.seed is not None:
             _check_whole("seed", self.seed, -(2**63), 2**64 - 1)
-        if self.logprobs is not None:
-            _check_whole("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        for name in ("logprobs", "prompt_logprobs"):
+            if getattr(self, name) is not None:
+                _check_whole(name, getattr(self, name), 0, MAX_LOGPROBS)
         _check_bias(self.logit_bias)
         _check_stop(self.stop)
 

@@ -49,6 +49,8 @@ class Answer:
             usage=Usage(self._prompt_len, self._num_tokens, output.cached_len),
             finish_reason=finish_reason,
             stop_reason=stop_reason,
+            logprobs=tuple(output.logprobs[: len(kept)]),
+            prompt_logprobs=tuple(output.prompt_logprobs),
         )
 
     def _stop_token(self, output: TokenOutput) -> int | None:

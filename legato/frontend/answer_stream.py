@@ -1,7 +1,7 @@
 """The answers to one call: what the client's reader thread hands over, in the event loop that asked."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from legato.core.errors import (
     ClosedError,
@@ -24,7 +24,10 @@ QUEUE_FULL_RETRY_S = 1.0
 class AnswerStream:
     """Implements TextStream. Belongs to one event loop; give its `sink` to EngineClient.submit."""
 
-    def __init__(self, client: EngineClient, answers: Mapping[str, Answer]) -> None:
+    def __init__(
+        self, client: EngineClient, answers: Mapping[str, Answer], prompts: Sequence[Sequence[int]]
+    ) -> None:
+        self.prompts = prompts
         self._client = client
         self._answers = dict(answers)  # request id -> answer, until it is finished
         self._loop = asyncio.get_running_loop()

@@ -55,6 +55,7 @@ class AsyncLLM:
         prompts: Sequence[Prompt],
         params: SamplingParams,
         *,
+        n: int = 1,
         priority: int = 0,
         cache_salt: str = "",
         truncate_prompt_tokens: int | None = None,
@@ -71,26 +72,28 @@ class AsyncLLM:
             )
         ready = await self.wait_ready()
         limits = _limits(ready)
-        requests = []
-        for token_ids in await self._encode(prompts, ready, add_special_tokens=add_special_tokens):
-            if truncate_prompt_tokens is not None:
-                token_ids = token_ids[-truncate_prompt_tokens:]
+        id_lists = await self._encode(prompts, ready, add_special_tokens=add_special_tokens)
+        if truncate_prompt_tokens is not None:
+            id_lists = [token_ids[-truncate_prompt_tokens:] for token_ids in id_lists]
+        for token_ids in id_lists:
             limits.max_device_len(token_ids, params)  # all are checked before one is queued
-            requests.append(
-                AddRequest(
-                    request_id=secrets.token_hex(12),
-                    token_ids=token_ids,
-                    params=params,
-                    seed=self._seeds.getrandbits(63) if params.seed is None else params.seed,
-                    priority=priority,
-                    cache_salt=cache_salt,
-                )
+        requests = [
+            AddRequest(
+                request_id=secrets.token_hex(12),
+                token_ids=token_ids,
+                params=params,
+                seed=seed,
+                priority=priority,
+                cache_salt=cache_salt,
             )
+            for token_ids in id_lists
+            for seed in self._answer_seeds(params, n)
+        ]
         answers = {
             request.request_id: Answer(index, len(request.token_ids), params, self.tokenizer)
             for index, request in enumerate(requests)
         }
-        stream = AnswerStream(self.client, answers)
+        stream = AnswerStream(self.client, answers, id_lists)
         self.client.submit(requests, stream.sink)
         await stream.accepted()
         return stream
@@ -153,6 +156,11 @@ class AsyncLLM:
             return await asyncio.wrap_future(self._converters.submit(work))
         finally:
             self._conversions.release()
+
+    def _answer_seeds(self, params: SamplingParams, n: int) -> list[int]:
+        """A seed for each answer to one prompt: the first is the params' own, and all follow from it."""
+        first = self._seeds.getrandbits(63) if params.seed is None else params.seed
+        return [first, *(random.Random(f"{first}/{index}").getrandbits(63) for index in range(1, n))]
 
     def _decode_now(self, token_ids: Sequence[int], vocab_size: int) -> str:
         bad = next((token_id for token_id in token_ids if not 0 <= token_id < vocab_size), None)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
 
 Prompt = str | Sequence[int]
@@ -23,10 +24,12 @@ class Usage:
 class TextDelta:
     """What one step added to one answer.
 
-    index          of the prompt in the call
+    index          of the answer in the call: answer j to prompt i has index i * n + j
     text           whole characters only; "" while a character or a possible stop text is incomplete
     finish_reason  set exactly once an answer, in its last delta
     stop_reason    the stop text or stop token id that ended the answer, when one did
+    logprobs       of each of token_ids, when they were asked for
+    prompt_logprobs  of each token of the prompt but its first, in an answer's first delta, when asked for
     usage          so far; final in the last delta
     """
 
@@ -36,13 +39,19 @@ class TextDelta:
     usage: Usage
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 class TextStream(Protocol):
     """The deltas of one call, as they come; ends when each prompt's answer has ended.
 
+    prompts  token ids of each prompt of the call, as they were computed
     Iterating raises EngineDiedError or another LegatoError when an answer fails.
     """
+
+    @property
+    def prompts(self) -> Sequence[Sequence[int]]: ...
 
     def __aiter__(self) -> AsyncIterator[TextDelta]: ...
 
@@ -58,13 +67,15 @@ class Generator(Protocol):
         prompts: Sequence[Prompt],
         params: SamplingParams,
         *,
+        n: int = 1,
         priority: int = 0,
         cache_salt: str = "",
         truncate_prompt_tokens: int | None = None,
         add_special_tokens: bool = True,
     ) -> TextStream:
-        """Queue all prompts at once; returns when the engine has accepted every one of them.
+        """Queue n answers to each prompt at once; returns when the engine has accepted every one of them.
 
+        The answers to one prompt have seeds of their own, the first the params' own; they share its K/V.
         truncate_prompt_tokens keeps the last so many tokens of each prompt.
         Raises RequestError (nothing is queued), OverloadedError or NotReadyError.
         """

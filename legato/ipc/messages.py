@@ -101,6 +101,7 @@ class TokenOutput(Message, frozen=True):
     finish_reason  set in the last message about the request
     cached_len     prompt tokens that came from the prefix cache, or from others that arrived with the request
     logprobs       of each of these tokens, if the request asks for them
+    prompt_logprobs  of each token of the prompt but its first, if the request asks for them: with index 0
     """
 
     request_id: str
@@ -109,6 +110,7 @@ class TokenOutput(Message, frozen=True):
     finish_reason: FinishReason | None = None
     cached_len: int = 0
     logprobs: list[TokenLogprobs] = []
+    prompt_logprobs: list[TokenLogprobs] = []
 
 
 class Failed(Message, frozen=True):

@@ -20,9 +20,10 @@ async def open_stream(
     params: SamplingParams,
     *,
     prompt_field: str = "prompt",
+    n: int = 1,
     **options: Any,
 ) -> TextStream:
-    """Queue `prompts`, which came in the body's `prompt_field`, and return their deltas, counted.
+    """Queue n answers to each of `prompts`, the body's `prompt_field`, and return their deltas, counted.
 
     `options` are those of Generator.submit.
     Returns when the engine has accepted all of them, so that every refusal still finds its status.
@@ -31,21 +32,23 @@ async def open_stream(
     metrics: Metrics = request.app.state.metrics
     model = service.names[0]
     try:
-        stream = await service.generator.submit(prompts, params, **options)
+        stream = await service.generator.submit(prompts, params, n=n, **options)
     except LegatoError as error:
         if isinstance(error, RequestError) and error.param == "prompt":
             error.param = prompt_field
         metrics.rejected(model, str(describe(error, request.state.request_id).code))
         raise
     received_at: float = request.state.received_at
-    return MeasuredStream(stream, [metrics.accepted(model, received_at=received_at) for _ in prompts])
+    meters = [metrics.accepted(model, received_at=received_at) for _ in range(len(prompts) * n)]
+    return MeasuredStream(stream, meters)
 
 
 class MeasuredStream:
-    """A TextStream that keeps the account of each of its prompts."""
+    """A TextStream that keeps the account of each of its answers."""
 
     def __init__(self, stream: TextStream, meters: Sequence[RequestMeter]) -> None:
         self._stream = stream
+        self.prompts = stream.prompts
         self._deltas = aiter(stream)
         self._meters = meters
 

@@ -1,0 +1,90 @@
+"""Answers of chat routes: text and tool calls, read from the text that the model writes."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, Protocol
+
+from legato.core.sampling_params import FinishReason
+from legato.frontend.generator import TextDelta, TextStream
+
+
+class ToolCallDelta(NamedTuple):
+    """More of one tool call.
+
+    position   of the call among the calls of its answer
+    arguments  the next piece of their JSON text
+    id, name   in the first delta of a call
+    """
+
+    position: int
+    arguments: str = ""
+    id: str | None = None
+    name: str | None = None
+
+
+class ChatPiece(NamedTuple):
+    """What a reader made of some text."""
+
+    text: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
+
+
+class ToolCallReader(Protocol):
+    """Parts one answer's text into what is said and what is called; keeps back what could still be either.
+
+    has_calls  at least one call is complete, and none is cut
+    """
+
+    @property
+    def has_calls(self) -> bool: ...
+
+    def push(self, text: str) -> ChatPiece: ...
+
+    def finish(self) -> ChatPiece:
+        """What was kept back: nothing follows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatDelta(TextDelta):
+    """A TextDelta whose text is what is said alone; the calls stand beside it."""
+
+    tool_calls: tuple[ToolCallDelta, ...] = ()
+
+
+class ChatStream:
+    """Implements TextStream, of ChatDeltas.
+
+    make_reader  makes a reader for each answer; None = all of the text is said
+    """
+
+    def __init__(self, stream: TextStream, make_reader: Callable[[], ToolCallReader] | None = None) -> None:
+        self.prompts = stream.prompts
+        self._stream = stream
+        self._make_reader = make_reader
+        self._readers: dict[int, ToolCallReader] = {}
+
+    async def __aiter__(self) -> AsyncIterator[ChatDelta]:
+        async for delta in self._stream:
+            values = {field.name: getattr(delta, field.name) for field in fields(TextDelta)}
+            yield ChatDelta(**values | self._read(delta))
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def _read(self, delta: TextDelta) -> dict[str, Any]:
+        """What differs from the TextDelta."""
+        if self._make_reader is None:
+            return {}
+        reader = self._readers.get(delta.index)
+        if reader is None:
+            reader = self._readers[delta.index] = self._make_reader()
+        pieces = [reader.push(delta.text)]
+        changed: dict[str, Any] = {}
+        if delta.finish_reason is not None:
+            pieces.append(reader.finish())
+            if delta.finish_reason is FinishReason.STOP and reader.has_calls:
+                changed["finish_reason"] = FinishReason.TOOL_CALLS
+        changed["text"] = "".join(piece.text for piece in pieces)
+        changed["tool_calls"] = tuple(call for piece in pieces for call in piece.tool_calls)
+        return changed
