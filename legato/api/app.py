@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from legato import __version__
-from legato.api import generate_routes, openai_routes, ops_routes
 from legato.api.answers.plain import cancel_and_wait
 from legato.api.errors import install_error_handlers
+from legato.api.routes import lesson, openai, ops
+from legato.api.routes.vllm_proxy import VllmProxy
 from legato.api.service import ModelService, ServedModels
 from legato.api.transport.auth import Authentication
 from legato.api.transport.request_scope import RequestScope
 from legato.api.transport.size_limit import SizeLimit
-from legato.api.vllm_proxy import VllmProxy
 from legato.core.config import ServerConfig
 from legato.core.errors import LegatoError
 from legato.observability.metrics import Metrics
@@ -46,7 +46,7 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
         title="legato",
         summary="Large language models over HTTP",
         version=__version__,
-        docs_url=None,  # FastAPI's pages load scripts from the internet; ops_routes has ours
+        docs_url=None,  # FastAPI's pages load scripts from the internet; routes.ops has ours
         redoc_url=None,
         redirect_slashes=False,
         strict_content_type=False,  # a body without a content type is read as JSON
@@ -56,7 +56,7 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
     app.state.on_start = log_start
     app.state.metrics = _metrics(models)
     app.state.vllm = VllmProxy(server.vllm_url)
-    for routes in (openai_routes, generate_routes, ops_routes):
+    for routes in (openai, lesson, ops):
         app.include_router(routes.router)
     install_error_handlers(app)
     # the last one added is the first that a request passes

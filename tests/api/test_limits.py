@@ -7,9 +7,9 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import BaseModel, ValidationError
 
-from legato.api.generate_routes import PromptsBody
+from legato.api.bodies.openai import ChatBody, CompletionBody, DetokenizeBody
 from legato.api.limits import LIMITS
-from legato.api.openai_schema import ChatBody, CompletionBody, DetokenizeBody
+from legato.api.routes.lesson import PromptsBody
 
 # row -> path, a body that holds `count` of what the row counts, and the param of the refusal
 BODIES: dict[str, tuple[str, Callable[[int], dict[str, Any]], str | None]] = {

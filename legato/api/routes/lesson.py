@@ -14,11 +14,11 @@ from legato.api.answers.measured import open_stream
 from legato.api.answers.plain import join_answers, while_connected
 from legato.api.bodies.generation import GenerationBody
 from legato.api.limits import LIMITS
+from legato.api.routes.vllm_proxy import VllmProxy
 from legato.api.service import ServedModels
 from legato.api.sse import EventStream
 from legato.api.transport.json_body import StrictJsonRoute
 from legato.api.transport.model_lookup import ModelsDep
-from legato.api.vllm_proxy import VllmProxy
 from legato.core.errors import RequestError
 from legato.core.sampling_params import SamplingParams
 from legato.frontend.generator import TextStream

@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from legato.api.app import create_app
-from legato.api.vllm_proxy import MAX_CALLS, VllmProxy
+from legato.api.routes.vllm_proxy import MAX_CALLS, VllmProxy
 from legato.core.config import ServerConfig
 from legato.core.errors import OverloadedError
 from legato.core.sampling_params import SamplingParams

@@ -9,8 +9,8 @@ from legato.api.answers.measured import open_stream
 from legato.api.answers.openai import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from legato.api.answers.plain import join_answers
 from legato.api.bodies.messages import TemplateFields
+from legato.api.bodies.openai import ChatBody, CompletionBody, DetokenizeBody, OpenAIBody, TokenizeBody
 from legato.api.chat_call import ChatCall, open_chat
-from legato.api.openai_schema import ChatBody, CompletionBody, DetokenizeBody, OpenAIBody, TokenizeBody
 from legato.api.service import ModelService
 from legato.api.sse import EventStream
 from legato.api.transport.json_body import StrictJsonRoute
