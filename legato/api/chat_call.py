@@ -18,7 +18,7 @@ class ChatCall:
 
     messages          as plain_messages takes them
     template_options  of Generator.chat_prompt
-    submit_options    of Generator.submit
+    submit_options    of open_stream
     """
 
     messages: Sequence[Any]

@@ -43,6 +43,11 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "logit_bias": Limit(1024, "biased tokens"),
         "cache_salt": Limit(256, "characters in cache_salt"),
         "template_kwargs": Limit(32, "template arguments"),
+        "schema": Limit(64 * 2**10, "bytes in a schema"),
+        "schema_depth": Limit(64, "levels of nesting in a schema"),
+        "regex": Limit(4 * 2**10, "characters in a regular expression"),
+        "choices": Limit(1024, "choices"),
+        "grammar": Limit(16 * 2**10, "characters in a grammar"),
     }
 )
 

@@ -59,6 +59,11 @@ class Tokenizer:
     def eos_text(self) -> str | None:
         return self._special_tokens.get("eos")
 
+    def to_json(self) -> str:
+        """What a tokenizer.json holds."""
+        text: str = self._backend.to_str()
+        return text
+
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text.
 

@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from legato.api.bodies.structured import StructuredFields
 from legato.api.limits import LIMIT_EXCEEDED, LIMITS, check_limit
 from legato.core.errors import RequestError
 from legato.core.sampling_params import SamplingParams
@@ -29,18 +30,12 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
     "logprobs": (False,),
     "modalities": (["text"],),
     "n": (1,),
     "prediction": (),
     "prompt_logprobs": (),
-    "response_format": ({"type": "text"},),
     "return_token_ids": (False,),
-    "structured_outputs": (),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
@@ -135,7 +130,7 @@ class Body(BaseModel):
         return {"x-legato-ignored": ",".join(shown)} if shown else {}
 
 
-class GenerationBody(Body):
+class GenerationBody(StructuredFields, Body):
     """What each body that generates may hold; null is like absent: the model's default, else the API's."""
 
     max_tokens: Int64 | None = optional("tokens of the answer at most")
@@ -187,16 +182,20 @@ class GenerationBody(Body):
             given["stop_token_ids"] = tuple(self.stop_token_ids)
         if self.logit_bias is not None:
             given["logit_bias"] = {_token_id(key): bias for key, bias in self.logit_bias.items()}
+        if constraint := self.constraint():
+            given["grammar"] = constraint.grammar
         return given
 
     def submit_options(self) -> dict[str, Any]:
-        """The keyword arguments of Generator.submit beside prompts and params."""
+        """The keyword arguments of open_stream beside prompts and params."""
         check_limit("cache_salt", len(self.cache_salt or ""), param="cache_salt")
+        constraint = self.constraint()
         return {
             "priority": self.priority or 0,
             "cache_salt": self.cache_salt or "",
             "truncate_prompt_tokens": self.truncate_prompt_tokens,
             "add_special_tokens": self.add_special_tokens is not False,
+            **({} if constraint is None else {"grammar_field": constraint.param}),
         }
 
 

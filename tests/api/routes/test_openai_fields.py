@@ -53,12 +53,10 @@ def test_answer_carries_the_name_it_was_asked_by(client: TestClient) -> None:
         ("suffix", [None, ""], ["x"]),
         ("tools", [None, []], [[{"type": "function"}]]),
         ("tool_choice", ["none", "auto"], ["required", {"type": "function"}]),
-        ("response_format", [{"type": "text"}], [{"type": "json_object"}, {"type": "json_schema"}, "json"]),
         ("functions", [[]], [[{}]]),
         ("modalities", [["text"]], [["text", "audio"]]),
         ("audio", [None], [{}]),
         ("prompt_logprobs", [None], [0, 1, -1]),
-        ("structured_outputs", [None], [{"regex": "(a+)+$"}]),
     ],
 )
 def test_what_is_not_done_yet_is_refused_not_ignored(
