@@ -6,6 +6,7 @@ made by `tokenization.grammar_text.json_schema_grammar`.
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, WithJsonSchema
@@ -82,12 +83,21 @@ class StructuredFields(BaseModel):
             }
         ),
     ] = None
-    guided_json: dict[str, Any] | str | None = Field(None, description="structured_outputs.json")
+    guided_json: Annotated[
+        Any,
+        Field(description="structured_outputs.json"),
+        WithJsonSchema({"type": ["object", "string", "null"], "default": None}),
+    ] = None
     guided_regex: str | None = Field(None, description="structured_outputs.regex")
-    guided_choice: list[str] | None = Field(None, description="structured_outputs.choice")
+    guided_choice: Annotated[
+        Any,
+        Field(description="structured_outputs.choice"),
+        WithJsonSchema({"type": ["array", "null"], "items": {"type": "string"}, "default": None}),
+    ] = None
     guided_grammar: str | None = Field(None, description="structured_outputs.grammar")
     guided_whitespace_pattern: str | None = Field(None, description="structured_outputs.whitespace_pattern")
 
+    @cached_property
     def constraint(self) -> Constraint | None:
         """What the answer is held to. Raises RequestError for a field that does not fit, and for two."""
         found = [
@@ -177,6 +187,12 @@ def _structured_outputs(value: dict[str, Any] | None) -> Iterable[Constraint]:
         raise RequestError(f"{param}: {unknown[0][:64]!r} is not supported", param=param, code="unsupported")
     if len(kinds) != 1:
         raise RequestError(f"{param} must have one of {', '.join(GRAMMARS)}", param=param)
+    whitespace = _whitespace_option(options, kinds[0], param)
+    yield Constraint(param, GRAMMARS[kinds[0]](given[kinds[0]], whitespace, param))
+
+
+def _whitespace_option(options: Mapping[str, Any], kind: str, param: str) -> Whitespace:
+    """What the other keys of structured_outputs say. Raises RequestError for what does not fit `kind`."""
     for name in SWITCHES:
         if not isinstance(options[name], bool | None):
             raise RequestError(f"{param}: {name} must be true or false", param=param)
@@ -188,13 +204,9 @@ def _structured_outputs(value: dict[str, Any] | None) -> Iterable[Constraint]:
             code="unsupported",
         )
     pattern, is_compact = options["whitespace_pattern"], options["disable_any_whitespace"] is True
-    if (pattern is not None or is_compact) and not kinds[0].startswith("json"):
-        raise RequestError(
-            f"{param}: whitespace can be chosen for JSON alone, not for {kinds[0]}", param=param
-        )
-    yield Constraint(
-        param, GRAMMARS[kinds[0]](given[kinds[0]], _whitespace(pattern, is_compact, param), param)
-    )
+    if (pattern is not None or is_compact) and not kind.startswith("json"):
+        raise RequestError(f"{param}: whitespace can be chosen for JSON alone, not for {kind}", param=param)
+    return _whitespace(pattern, is_compact, param)
 
 
 def _whitespace(pattern: Any, is_compact: bool, param: str) -> Whitespace:
