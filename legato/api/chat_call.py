@@ -9,7 +9,9 @@ from fastapi import Request
 from legato.api.answers.chat import ChatStream
 from legato.api.answers.measured import open_stream
 from legato.api.service import ModelService
+from legato.core.errors import RequestError
 from legato.core.sampling_params import SamplingParams
+from legato.tokenization.tool_calls.tools import Tool, ToolChoice, check_tools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +19,8 @@ class ChatCall:
     """What a client asks for, in OpenAI's terms.
 
     messages          as plain_messages takes them
+    tools             that the model may call, as tool_choice says
+    parallel_tool_calls  False = at most one call an answer
     template_options  of Generator.chat_prompt
     submit_options    of Generator.submit
     """
@@ -24,12 +28,17 @@ class ChatCall:
     messages: Sequence[Any]
     params: SamplingParams
     n: int = 1
+    tools: Sequence[Tool] = ()
+    tool_choice: ToolChoice = ToolChoice()  # noqa: RUF009 - frozen
+    parallel_tool_calls: bool = True
     template_options: Mapping[str, Any] = field(default_factory=dict)
     submit_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 async def open_chat(request: Request, service: ModelService, call: ChatCall) -> ChatStream:
     """Apply the chat template and queue the answers. Raises LegatoError when nothing was queued."""
+    if check_tools(call.tools, call.tool_choice, parallel=call.parallel_tool_calls) is not None:
+        raise RequestError("tools is not supported; leave it out", param="tools", code="unsupported")
     prompt = await service.generator.chat_prompt(call.messages, **call.template_options)
     stream = await open_stream(
         request, service, [prompt], call.params, prompt_field="messages", n=call.n, **call.submit_options
