@@ -15,6 +15,8 @@ from legato.modelfiles.model_config import ModelConfig
 from legato.models.registry import build_program
 from legato.program.ops import weights_of
 from legato.tokenization.messages import plain_messages
+from legato.tokenization.tool_calls.hermes import HERMES
+from legato.tokenization.tool_calls.tools import Tool
 
 
 def random_model(
@@ -65,6 +67,7 @@ class FakeGenerator:
     """
 
     max_model_len = 1024
+    tool_format = HERMES
 
     def __init__(self, output: str | None = None, *, cached_tokens: int = 0) -> None:
         self.output = output
@@ -94,10 +97,16 @@ class FakeGenerator:
         return FakeTextStream(self, deltas, [list(text.encode()) for text in texts])
 
     async def chat_prompt(
-        self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True, **template_kwargs: Any
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] = (),
+        add_generation_prompt: bool = True,
+        **template_kwargs: Any,
     ) -> list[int]:
         plain = plain_messages(messages)
-        text = "".join(f"<{message['role']}>{message['content']}" for message in plain)
+        text = "".join(f"<{tool.name}>" for tool in tools)
+        text += "".join(f"<{message['role']}>{message['content']}" for message in plain)
         text += "".join(f"<{name}={value}>" for name, value in template_kwargs.items())
         return list((text + "<assistant>" * add_generation_prompt).encode())
 

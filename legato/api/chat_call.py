@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fastapi import Request
@@ -37,10 +38,21 @@ class ChatCall:
 
 async def open_chat(request: Request, service: ModelService, call: ChatCall) -> ChatStream:
     """Apply the chat template and queue the answers. Raises LegatoError when nothing was queued."""
-    if check_tools(call.tools, call.tool_choice, parallel=call.parallel_tool_calls) is not None:
-        raise RequestError("tools is not supported; leave it out", param="tools", code="unsupported")
-    prompt = await service.generator.chat_prompt(call.messages, **call.template_options)
+    use = check_tools(call.tools, call.tool_choice, parallel=call.parallel_tool_calls)
+    generator = service.generator
+    tools = () if use is None else use.tools
+    prompt = await generator.chat_prompt(call.messages, tools=tools, **call.template_options)
+    options, make_reader = dict(call.submit_options), None
+    if use is not None:
+        tool_format = generator.tool_format
+        make_reader = partial(tool_format.reader, [tool.name for tool in use.callable])
+        options["shown_ids"] = tuple(tool_format.special_ids.values())
+        if use.is_constrained:
+            reason = (
+                "tools can be called as the model likes alone: no forced or single calls, no strict tools"
+            )
+            raise RequestError(reason, param="tool_choice", code="unsupported")
     stream = await open_stream(
-        request, service, [prompt], call.params, prompt_field="messages", n=call.n, **call.submit_options
+        request, service, [prompt], call.params, prompt_field="messages", n=call.n, **options
     )
-    return ChatStream(stream)
+    return ChatStream(stream, make_reader)

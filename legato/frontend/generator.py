@@ -1,11 +1,13 @@
 """The generator: what every route, the command line and the Python API ask for text."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.tokenization.tool_calls.format import ToolFormat
+from legato.tokenization.tool_calls.tools import Tool
 
 Prompt = str | Sequence[int]
 ChatMessage = dict[str, Any]
@@ -60,7 +62,13 @@ class TextStream(Protocol):
 
 
 class Generator(Protocol):
-    """Makes text for one served model."""
+    """Makes text for one served model.
+
+    tool_format  how the model writes calls of tools
+    """
+
+    @property
+    def tool_format(self) -> ToolFormat: ...
 
     async def submit(
         self,
@@ -72,19 +80,26 @@ class Generator(Protocol):
         cache_salt: str = "",
         truncate_prompt_tokens: int | None = None,
         add_special_tokens: bool = True,
+        shown_ids: Collection[int] = (),
     ) -> TextStream:
         """Queue n answers to each prompt at once; returns when the engine has accepted every one of them.
 
         The answers to one prompt have seeds of their own, the first the params' own; they share its K/V.
-        truncate_prompt_tokens keeps the last so many tokens of each prompt.
+        truncate_prompt_tokens keeps the last so many tokens of each prompt. shown_ids are special tokens
+        whose text is shown, though others are skipped.
         Raises RequestError (nothing is queued), OverloadedError or NotReadyError.
         """
         ...
 
     async def chat_prompt(
-        self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True, **template_kwargs: Any
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] = (),
+        add_generation_prompt: bool = True,
+        **template_kwargs: Any,
     ) -> list[int]:
-        """Render messages by the model's chat template; the ids of the prompt.
+        """Render messages, and the tools, by the model's chat template; the ids of the prompt.
 
         Raises RequestError when the model has no template or the template refuses the messages.
         """

@@ -6,8 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any, ClassVar
 
-from legato.api.answers.plain import Answer
+from legato.api.answers.chat import ChatDelta
+from legato.api.answers.plain import Answer, ToolCall
 from legato.frontend.generator import TextDelta, TextStream, Usage
+from legato.tokenization.tool_calls.reader import ToolCallDelta
 
 Json = dict[str, Any]
 
@@ -42,12 +44,12 @@ class OpenAIAnswer(ABC):
         return {**self._head, "object": self.whole_object, "choices": choices, "usage": usage}
 
     async def chunks(self, stream: TextStream) -> AsyncGenerator[Json, None]:
-        """A chunk for each delta that has text or ends an answer."""
+        """A chunk for each delta that says or calls something, or ends an answer."""
         usages: dict[int, Usage] = {}
         started: set[int] = set()
         async for delta in stream:
             usages[delta.index] = delta.usage
-            if not delta.text and delta.finish_reason is None:
+            if not delta.text and not _calls(delta) and delta.finish_reason is None:
                 continue
             chunk = self._chunk([self._chunk_choice(delta, is_first=delta.index not in started)])
             started.add(delta.index)
@@ -73,16 +75,21 @@ class ChatAnswer(OpenAIAnswer):
     id_prefix, whole_object, chunk_object = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
     def _whole_choice(self, index: int, answer: Answer) -> Json:
-        message = {"role": "assistant", "content": answer.text, "refusal": None}
+        message: Json = {"role": "assistant", "content": answer.text, "refusal": None}
+        if answer.tool_calls:
+            message["content"] = answer.text or None
+            message["tool_calls"] = [_tool_call(call) for call in answer.tool_calls]
         return {"index": index, "message": message, "logprobs": None, "finish_reason": answer.finish_reason}
 
     def _chunk_choice(self, delta: TextDelta, *, is_first: bool) -> Json:
-        """The role comes with the first text: alone, it would pass for a first token."""
-        content: Json = {"content": delta.text} if delta.text or is_first else {}
+        """The role comes with what is said or called first: alone, it would pass for a first token."""
+        calls = [_tool_call_part(call) for call in _calls(delta)]
+        content: Json = {"content": delta.text or (None if calls else "")} if delta.text or is_first else {}
         role = {"role": "assistant"} if is_first else {}
+        called = {"tool_calls": calls} if calls else {}
         return {
             "index": delta.index,
-            "delta": role | content,
+            "delta": role | content | called,
             "logprobs": None,
             "finish_reason": delta.finish_reason,
         }
@@ -107,6 +114,28 @@ def _text_choice(index: int, part: Answer | TextDelta) -> Json:
         "logprobs": None,
         "finish_reason": part.finish_reason,
         "stop_reason": part.stop_reason,
+    }
+
+
+def _calls(delta: TextDelta) -> tuple[ToolCallDelta, ...]:
+    return delta.tool_calls if isinstance(delta, ChatDelta) else ()
+
+
+def _tool_call(call: ToolCall) -> Json:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _tool_call_part(delta: ToolCallDelta) -> Json:
+    """Id, type and name come once a call."""
+    function = {"arguments": delta.arguments}
+    if delta.id is None:
+        return {"index": delta.position, "function": function}
+    return {
+        "index": delta.position,
+        "id": delta.id,
+        "type": "function",
+        "function": {"name": delta.name, **function},
     }
 
 

@@ -15,6 +15,7 @@ from legato.api.bodies.generation import (
     optional,
 )
 from legato.api.bodies.messages import Messages, TemplateFields
+from legato.api.bodies.tools import ToolFields
 from legato.core.errors import RequestError
 from legato.frontend.generator import Prompt
 
@@ -82,13 +83,13 @@ class CompletionBody(OpenAIBody):
         return [prompt] if isinstance(prompt[0], int) else list(prompt)
 
 
-class ChatBody(OpenAIBody, TemplateFields):
+class ChatBody(OpenAIBody, TemplateFields, ToolFields):
     """Body of /v1/chat/completions."""
 
     messages: Annotated[Messages, Field(description="the conversation so far")]
 
 
-class TokenizeBody(TemplateFields):
+class TokenizeBody(TemplateFields, ToolFields):
     """Body of /tokenize: a prompt or messages."""
 
     model: str | None = MODEL

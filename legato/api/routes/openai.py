@@ -8,7 +8,6 @@ from fastapi.responses import JSONResponse
 from legato.api.answers.measured import open_stream
 from legato.api.answers.openai import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from legato.api.answers.plain import join_answers
-from legato.api.bodies.messages import TemplateFields
 from legato.api.bodies.openai import ChatBody, CompletionBody, DetokenizeBody, OpenAIBody, TokenizeBody
 from legato.api.chat_call import ChatCall, open_chat
 from legato.api.service import ModelService
@@ -54,6 +53,7 @@ async def create_chat_completion(body: ChatBody, request: Request, models: Model
     call = ChatCall(
         messages=body.messages,
         params=body.sampling_params({"max_tokens": None, **service.default_params}),
+        **body.tool_options(),
         template_options=body.template_options(),
         submit_options=body.submit_options(),
     )
@@ -104,8 +104,9 @@ async def detokenize(body: DetokenizeBody, models: ModelsDep) -> Response:
     return JSONResponse({"prompt": text}, headers=body.ignored_header())
 
 
-async def _chat_prompt(service: ModelService, body: TemplateFields, messages: list[Any]) -> list[int]:
-    return await service.generator.chat_prompt(messages, **body.template_options())
+async def _chat_prompt(service: ModelService, body: TokenizeBody, messages: list[Any]) -> list[int]:
+    options = body.template_options()
+    return await service.generator.chat_prompt(messages, tools=body.told_tools(), **options)
 
 
 async def _answer(

@@ -51,8 +51,6 @@ def test_answer_carries_the_name_it_was_asked_by(client: TestClient) -> None:
         ("top_logprobs", [None, 0], [1, 21, -1]),
         ("echo", [False], [True]),
         ("suffix", [None, ""], ["x"]),
-        ("tools", [None, []], [[{"type": "function"}]]),
-        ("tool_choice", ["none", "auto"], ["required", {"type": "function"}]),
         ("response_format", [{"type": "text"}], [{"type": "json_object"}, {"type": "json_schema"}, "json"]),
         ("functions", [[]], [[{}]]),
         ("modalities", [["text"]], [["text", "audio"]]),
