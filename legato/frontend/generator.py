@@ -12,6 +12,8 @@ from legato.tokenization.tool_calls.tools import Tool
 Prompt = str | Sequence[int]
 ChatMessage = dict[str, Any]
 
+CONTEXT = -1  # as truncate_prompt_tokens: whatever leaves room for the answer
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -61,14 +63,29 @@ class TextStream(Protocol):
         """Abort what still runs; harmless after the end."""
 
 
+class Vocabulary(Protocol):
+    """What single tokens are; special_ids are those that a text may leave out."""
+
+    @property
+    def special_ids(self) -> frozenset[int]: ...
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What a token adds to a text that does not begin with it; b"" for an id without a token."""
+        ...
+
+
 class Generator(Protocol):
     """Makes text for one served model.
 
     tool_format  how the model writes calls of tools
+    vocabulary   None when the model has no tokenizer
     """
 
     @property
     def tool_format(self) -> ToolFormat: ...
+
+    @property
+    def vocabulary(self) -> Vocabulary | None: ...
 
     async def submit(
         self,
@@ -85,8 +102,8 @@ class Generator(Protocol):
         """Queue n answers to each prompt at once; returns when the engine has accepted every one of them.
 
         The answers to one prompt have seeds of their own, the first the params' own; they share its K/V.
-        truncate_prompt_tokens keeps the last so many tokens of each prompt. shown_ids are special tokens
-        whose text is shown, though others are skipped.
+        truncate_prompt_tokens keeps the last so many tokens of each prompt, CONTEXT as many as leave room
+        for max_tokens. shown_ids are special tokens whose text is shown, though others are skipped.
         Raises RequestError (nothing is queued), OverloadedError or NotReadyError.
         """
         ...
@@ -97,10 +114,14 @@ class Generator(Protocol):
         *,
         tools: Sequence[Tool] = (),
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        add_special_tokens: bool = False,
         **template_kwargs: Any,
     ) -> list[int]:
         """Render messages, and the tools, by the model's chat template; the ids of the prompt.
 
+        continue_final_message ends it with the last message's text, which must be the assistant's.
+        add_special_tokens puts before it what the model expects before a text; most templates do so.
         Raises RequestError when the model has no template or the template refuses the messages.
         """
         ...

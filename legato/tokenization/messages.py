@@ -17,9 +17,10 @@ REMEDIES = {
 def plain_messages(messages: Any) -> list[dict[str, Any]]:
     """The messages as a template gets them.
 
-    Each has a role and a content, a text: its parts stand joined, with nothing between them. Beside these
-    are a name, where one was given; an assistant's tool_calls, {"id", "type", "function": {"name",
-    "arguments"}}; and a result's tool_call_id, with the name of the function that gave it.
+    Each has a role and a content, a text: its parts stand joined, with nothing between them, and an
+    assistant's message without one, as clients send it, has the empty text. Beside these are a name, where
+    one was given; an assistant's tool_calls, {"id", "type", "function": {"name", "arguments"}}; and a
+    result's tool_call_id, with the name of the function that gave it.
     Raises RequestError naming the place at fault, e.g. messages.0.content.
     """
     if not isinstance(messages, list | tuple):
@@ -39,8 +40,8 @@ def _plain_message(place: str, message: Any, called: dict[str, str]) -> dict[str
         if message.get(name):
             _refuse(f"{place}.{name}", remedy, code="unsupported")
     content, calls = message.get("content"), message.get("tool_calls")
-    # a message that calls may say nothing
-    text = "" if calls and content in (None, []) else _content_text(f"{place}.content", content)
+    says_nothing = role == "assistant" and (content is None or bool(calls and content == []))
+    text = "" if says_nothing else _content_text(f"{place}.content", content)
     plain: dict[str, Any] = {"role": role, "content": text}
     if message.get("name") is not None:
         plain["name"] = _text(f"{place}.name", message["name"])

@@ -42,11 +42,13 @@ def test_messages_are_reduced_to_roles_and_texts_and_stay_as_they_are() -> None:
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": parts, "name": "Ann"},
         {"role": "assistant", "content": "", "tool_calls": None},
+        {"role": "assistant", "content": None},
     )
 
     assert plain_messages(messages) == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hello", "name": "Ann"},
+        {"role": "assistant", "content": ""},
         {"role": "assistant", "content": ""},
     ]
     assert messages[1] == {"role": "user", "content": parts, "name": "Ann"}
@@ -66,7 +68,6 @@ def test_messages_are_reduced_to_roles_and_texts_and_stay_as_they_are() -> None:
         ([USER, {"role": "king", "content": "x"}], "messages.1.role", "one of system"),
         ([{"role": ["user"], "content": "x"}], "messages.0.role", "one of system"),
         ([USER, {"role": "function", "content": "x"}], "messages.1.role", "older form of tool"),
-        ([USER, {"role": "assistant", "function_call": {}}, USER], "messages.1.content", "a text"),
         ([USER, {"role": "assistant", "function_call": {"name": "f"}}], "messages.1.function_call", "older"),
         ([{**USER, "name": 1}], "messages.0.name", "a text that is not empty"),
         ([{**USER, "tool_calls": [CALL]}], "messages.0.tool_calls", "in a message of the assistant"),
