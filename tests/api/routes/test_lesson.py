@@ -105,7 +105,7 @@ def test_the_models_own_defaults_do_not_change_the_lessons(
         ("/generate_vllm", {"prompts": [""]}),
         ("/generate_stream", {"prompt": "a", "temperature": 7}),
         ("/generate_stream", {"prompt": "a", "n": 2}),
-        ("/generate_vllm", {"prompts": ["a"], "max_tokens": -1}),
+        ("/generate_vllm", {"prompts": ["a"], "max_tokens": 0}),
         ("/generate", []),
     ],
 )
