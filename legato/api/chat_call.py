@@ -17,6 +17,7 @@ class ChatCall:
     """What a client asks for, in OpenAI's terms.
 
     messages          as plain_messages takes them
+    names             that can abort the call
     template_options  of Generator.chat_prompt
     submit_options    of Generator.submit
     """
@@ -24,6 +25,7 @@ class ChatCall:
     messages: Sequence[Any]
     params: SamplingParams
     n: int = 1
+    names: Sequence[str] = ()
     template_options: Mapping[str, Any] = field(default_factory=dict)
     submit_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -32,6 +34,13 @@ async def open_chat(request: Request, service: ModelService, call: ChatCall) -> 
     """Apply the chat template and queue the answers. Raises LegatoError when nothing was queued."""
     prompt = await service.generator.chat_prompt(call.messages, **call.template_options)
     stream = await open_stream(
-        request, service, [prompt], call.params, prompt_field="messages", n=call.n, **call.submit_options
+        request,
+        service,
+        [prompt],
+        call.params,
+        prompt_field="messages",
+        n=call.n,
+        names=call.names,
+        **call.submit_options,
     )
     return ChatStream(stream)

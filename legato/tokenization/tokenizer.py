@@ -31,7 +31,8 @@ BYTE_OF_CHAR = _byte_of_char()
 class Tokenizer:
     """One model's tokenizer. Safe to use from several threads.
 
-    add_bos  whether encode puts the bos token first; None leaves it to the tokenizer's own post-processor
+    special_tokens  role -> text, e.g. {"eos": "<|im_end|>"}
+    add_bos         whether encode puts the bos token first; None leaves it to the tokenizer's own processor
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Tokenizer:
         backend.no_truncation()  # a tokenizer.json may carry both from its training
         backend.no_padding()
         self._backend = backend
-        self._special_tokens = dict(special_tokens or {})
+        self.special_tokens = dict(special_tokens or {})
         self._bos_id = backend.token_to_id(self.bos_text) if self.bos_text is not None else None
         self._add_bos = add_bos if self._bos_id is not None else None
         added = backend.get_added_tokens_decoder()
@@ -53,11 +54,11 @@ class Tokenizer:
 
     @property
     def bos_text(self) -> str | None:
-        return self._special_tokens.get("bos")
+        return self.special_tokens.get("bos")
 
     @property
     def eos_text(self) -> str | None:
-        return self._special_tokens.get("eos")
+        return self.special_tokens.get("eos")
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text.

@@ -29,8 +29,9 @@ class OpenAIAnswer(ABC):
     ) -> None:
         self._include_usage = include_usage
         self._continuous_usage = continuous_usage
+        self.id = f"{self.id_prefix}-{uuid.uuid4().hex}"
         self._head = {
-            "id": f"{self.id_prefix}-{uuid.uuid4().hex}",
+            "id": self.id,
             "created": int(time.time()),
             "model": model,
             "system_fingerprint": fingerprint,

@@ -24,7 +24,7 @@ MODEL = optional("a served name; without one, the first is asked")
 class StreamOptions(BaseModel):
     """What a stream tells beside the text."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(extra="allow", strict=True)
 
     include_usage: bool = Field(default=False, description="a last chunk with the usage of the whole call")
     continuous_usage_stats: bool = Field(default=False, description="the usage so far in every chunk")
@@ -47,6 +47,11 @@ class OpenAIBody(GenerationBody):
                 raise RequestError(f"{name} must be at least 1, not {self.max_completion_tokens}", param=name)
             given["max_tokens"] = self.max_completion_tokens
         return given
+
+    def adjusted(self) -> list[str]:
+        """As for every body; and max_tokens, where its newer name says otherwise."""
+        limits = {self.max_tokens, self.max_completion_tokens} - {None}
+        return [*super().adjusted(), *(["max_tokens"] if len(limits) > 1 else [])]
 
     def usage_options(self) -> dict[str, bool]:
         """Where a stream tells the usage. Raises RequestError when there is no stream to tell it in."""
@@ -101,4 +106,4 @@ class DetokenizeBody(Body):
     """Body of /detokenize."""
 
     model: str | None = MODEL
-    tokens: Annotated[TokenIds, Field(description="token ids", examples=[[19556]])]
+    tokens: Annotated[TokenIds, Field(description="token ids", examples=[[72, 105]])]
