@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-# These would change the answer: 400, but for the values that ask for nothing.
+# These would change the answer: 400, but for the values that ask for nothing. So too for a field that is
+# honoured by other routes than the one asked.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {
         # OpenAI
@@ -41,6 +42,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "guided_json": (),
         "guided_regex": (),
         "kv_transfer_params": (),
+        "logprob_token_ids": (),
         "logits_processors": ([],),
         "prompt_embeds": (),
         "prompt_logprobs": (),
@@ -48,6 +50,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "return_tokens_as_token_ids": (False,),
         "spaces_between_special_tokens": (True,),
         "structured_outputs": (),
+        "truncation_side": ("left",),
         "use_beam_search": (False,),
         # SGLang
         "custom_logit_processor": (),
@@ -127,6 +130,7 @@ SHAPES: Mapping[str, Shape] = MappingProxyType(
     {
         "messages": {
             "role": None,
+            "name": None,
             "content": _TEXT_PART,
             "tool_calls": _CALL,
             "tool_call_id": None,

@@ -4,7 +4,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -134,9 +134,9 @@ class GenerationBody(Body):
     rid: str | None = optional("another spelling of request_id")
     priority: Int64 | None = optional("lower runs earlier", 0)
     cache_salt: str | None = optional("prompts with different salts share no cached prefix", "")
-    truncate_prompt_tokens: Annotated[int, Field(ge=1, lt=2**63)] | None = optional(
-        "keep the last so many tokens of the prompt"
-    )
+    truncate_prompt_tokens: Annotated[
+        Literal[-1] | Annotated[int, Field(ge=1, lt=2**63)] | None, one_of("-1, or at least 1")
+    ] = optional("keep the last so many tokens of the prompt; -1: as many as leave room for max_tokens")
     add_special_tokens: bool | None = optional("put before a text what the model expects there", True)
 
     def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
@@ -144,7 +144,15 @@ class GenerationBody(Body):
         for name, value in (self.model_extra or {}).items():
             if name in UNSUPPORTED and not is_harmless(value, UNSUPPORTED[name]):
                 raise unsupported(name)
-        return SamplingParams(**{**defaults, **self.given_params()})
+        given = self.given_params()
+        if given.get("max_tokens") == 0 and not self.wants_prompt:
+            raise RequestError("max_tokens must be at least 1, not 0", param="max_tokens")
+        return SamplingParams(**{**defaults, **given})
+
+    @property
+    def wants_prompt(self) -> bool:
+        """Something is told of the prompt, so that an answer of no tokens is worth asking for."""
+        return False
 
     def given_params(self) -> dict[str, Any]:
         """The arguments of SamplingParams that the body sets."""

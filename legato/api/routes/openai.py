@@ -6,12 +6,14 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from legato.api.answers.measured import open_stream
-from legato.api.answers.openai import ChatAnswer, CompletionAnswer, OpenAIAnswer
+from legato.api.answers.openai import AnswerHead, ChatAnswer, CompletionAnswer, OpenAIAnswer
 from legato.api.answers.plain import join_answers
+from legato.api.answers.report import Report
 from legato.api.bodies.contract import contract_headers
 from legato.api.bodies.openai import ChatBody, CompletionBody, OpenAIBody
 from legato.api.chat_call import ChatCall, open_chat
 from legato.api.errors import ERROR_RESPONSES
+from legato.api.limits import check_limit
 from legato.api.service import ModelService
 from legato.api.sse import EventStream
 from legato.api.transport.json_body import StrictJsonRoute
@@ -26,16 +28,19 @@ async def create_chat_completion(body: ChatBody, request: Request, models: Model
     """Apply the model's chat template and generate one answer; `stream: true` sends it as it comes."""
     headers = contract_headers(request, body)
     name, service = await models.find_started(body.model)
-    shape = ChatAnswer(model=name, fingerprint=service.fingerprint, **body.usage_options())
+    report = body.report()
+    answer_id = ChatAnswer.new_id()
     call = ChatCall(
         messages=body.messages,
         params=body.sampling_params({"max_tokens": None, **service.default_params}),
-        names=[shape.id, *body.names()],
+        n=report.n,
+        names=[answer_id, *body.names()],
         template_options=body.template_options(),
         submit_options=body.submit_options(),
     )
     stream = await open_chat(request, service, call)
-    return await _answer(request, body, shape, stream, headers, num_answers=1)
+    shape = ChatAnswer(_head(answer_id, name, service, report, stream))
+    return await _answer(request, body, shape, stream, headers, num_answers=report.n)
 
 
 @router.post("/v1/completions", response_model=None, summary="Continue one or more prompts")
@@ -43,12 +48,22 @@ async def create_completion(body: CompletionBody, request: Request, models: Mode
     """Continue texts or token ids; the choices stand in the order of the prompts."""
     headers = contract_headers(request, body)
     name, service = await models.find_started(body.model)
-    shape = CompletionAnswer(model=name, fingerprint=service.fingerprint, **body.usage_options())
+    report = body.report(echo=body.echo is True)
     params = body.sampling_params(service.default_params)
     prompts = body.prompts()
-    names = [shape.id, *body.names()]
-    stream = await open_stream(request, service, prompts, params, names=names, **body.submit_options())
-    return await _answer(request, body, shape, stream, headers, num_answers=len(prompts))
+    num_answers = len(prompts) * report.n
+    check_limit("answers", num_answers, param="n")
+    answer_id = CompletionAnswer.new_id()
+    names = [answer_id, *body.names()]
+    stream = await open_stream(
+        request, service, prompts, params, n=report.n, names=names, **body.submit_options()
+    )
+    shape = CompletionAnswer(
+        _head(answer_id, name, service, report, stream),
+        prompts if body.truncate_prompt_tokens is None else stream.prompts,  # what is left of them
+        skips_special_tokens=params.skip_special_tokens,
+    )
+    return await _answer(request, body, shape, stream, headers, num_answers=num_answers)
 
 
 @router.get("/v1/models", summary="List the served models")
@@ -74,6 +89,17 @@ async def _answer(
         return EventStream(shape.chunks(stream), stream, headers=headers)
     answers = await join_answers(request, stream, num_answers)
     return JSONResponse(shape.whole(answers), headers=headers)
+
+
+def _head(answer_id: str, name: str, service: ModelService, report: Report, stream: TextStream) -> AnswerHead:
+    return AnswerHead(
+        id=answer_id,
+        model=name,
+        fingerprint=service.fingerprint,
+        report=report,
+        vocabulary=service.generator.vocabulary,
+        prompts=stream.prompts,
+    )
 
 
 def _model_card(name: str, service: ModelService) -> dict[str, Any]:

@@ -25,7 +25,7 @@ async def tokenize(body: TokenizeBody, request: Request, models: ModelsDep) -> R
     if body.messages is not None:
         tokens = await service.generator.chat_prompt(body.messages, **body.template_options())
     else:
-        special = body.add_special_tokens
+        special = body.add_special_tokens is not False
         tokens = await service.generator.tokenize(body.prompt or "", add_special_tokens=special)
     answer = {"tokens": tokens, "count": len(tokens), "max_model_len": service.max_model_len}
     return JSONResponse(answer, headers=headers)
