@@ -84,6 +84,13 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     }
 )
 
+REMEDIES: Mapping[str, str] = MappingProxyType(
+    {
+        "function_call": "is the older form of tool_choice; give that",
+        "functions": "is the older form of tools; give those",
+    }
+)
+
 # These are taken as the first value, and the client is told so where it gave one that is not listed.
 ADJUSTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {
@@ -144,6 +151,11 @@ SHAPES: Mapping[str, Shape] = MappingProxyType(
         },
         "stream_options": {"include_usage": None, "continuous_usage_stats": None},
         "structured_outputs": {"json": None, "regex": None, "choice": None, "grammar": None},
+        "tool_choice": {
+            "type": None,
+            "function": {"name": None},
+            "allowed_tools": {"mode": None, "tools": {"type": None, "function": {"name": None}}},
+        },
         "tools": {"type": None, "function": _FUNCTION},
     }
 )

@@ -17,7 +17,15 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from legato.api.bodies.foreign_fields import ADJUSTED, NOTES, SHAPES, UNSUPPORTED, is_harmless, unread_inside
+from legato.api.bodies.foreign_fields import (
+    ADJUSTED,
+    NOTES,
+    REMEDIES,
+    SHAPES,
+    UNSUPPORTED,
+    is_harmless,
+    unread_inside,
+)
 from legato.api.limits import LIMIT_EXCEEDED, LIMITS, check_limit
 from legato.core.errors import RequestError
 from legato.core.sampling_params import SamplingParams
@@ -188,9 +196,8 @@ class GenerationBody(Body):
 
 def unsupported(param: str) -> RequestError:
     """The refusal of a field that asks for what legato does not do."""
-    return RequestError(
-        f"{param} is not supported with this value; leave it out", param=param, code="unsupported"
-    )
+    remedy = REMEDIES.get(param, "is not supported with this value; leave it out")
+    return RequestError(f"{param} {remedy}", param=param, code="unsupported")
 
 
 def _token_id(key: str) -> int:

@@ -33,6 +33,7 @@ async def create_chat_completion(body: ChatBody, request: Request, models: Model
     call = ChatCall(
         messages=body.messages,
         params=body.sampling_params({"max_tokens": None, **service.default_params}),
+        **body.tool_options(),
         n=report.n,
         names=[answer_id, *body.names()],
         template_options=body.template_options(),

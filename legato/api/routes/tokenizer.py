@@ -23,7 +23,9 @@ async def tokenize(body: TokenizeBody, request: Request, models: ModelsDep) -> R
         raise RequestError("give either prompt or messages", param="prompt")
     _, service = await models.find_started(body.model)
     if body.messages is not None:
-        tokens = await service.generator.chat_prompt(body.messages, **body.template_options())
+        tokens = await service.generator.chat_prompt(
+            body.messages, tools=body.told_tools(), **body.template_options()
+        )
     else:
         special = body.add_special_tokens is not False
         tokens = await service.generator.tokenize(body.prompt or "", add_special_tokens=special)
