@@ -157,6 +157,7 @@ class SchedulerConfig:
 
     mixed_prefill_tokens  tokens of prompts in a step that has decodes
     long_prefill_tokens   tokens of one prompt in a step while others wait; None: half of the room
+    max_step_scores       prompt tokens of a step whose logits are computed for prompt_logprobs
     max_preemptions       a request preempted so often is next admitted with all the pages it can need
     """
 
@@ -166,7 +167,13 @@ class SchedulerConfig:
     long_prefill_tokens: int | None
     max_model_len: int
     max_queued: int = 2048
+    max_step_scores: int = 64
     max_preemptions: int = 3
+
+    @property
+    def max_step_logits(self) -> int:
+        """Rows of logits that a step computes at most: one for each request that samples, and the scores."""
+        return self.max_num_seqs + self.max_step_scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
