@@ -1,5 +1,7 @@
 """One request's answer as it grows: tokens in, text out."""
 
+from collections.abc import Sequence
+
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.frontend.generator import TextDelta, Usage
 from legato.ipc.messages import TokenOutput
@@ -14,14 +16,14 @@ class Answer:
     """
 
     def __init__(
-        self, index: int, prompt_len: int, params: SamplingParams, tokenizer: Tokenizer | None
+        self, index: int, prompt: Sequence[int], params: SamplingParams, tokenizer: Tokenizer | None
     ) -> None:
         self.is_finished = False
         self._index = index
-        self._prompt_len = prompt_len
+        self._prompt_len = len(prompt)
         self._params = params
         self._num_tokens = 0
-        self._text = None if tokenizer is None else _detokenizer(tokenizer, params)
+        self._text = None if tokenizer is None else _detokenizer(tokenizer, params, prompt[-1])
 
     def push(self, output: TokenOutput) -> TextDelta:
         """Take in what a step gave; with a finish_reason the answer is over."""
@@ -59,10 +61,11 @@ class Answer:
         return None
 
 
-def _detokenizer(tokenizer: Tokenizer, params: SamplingParams) -> Detokenizer:
+def _detokenizer(tokenizer: Tokenizer, params: SamplingParams, last_of_prompt: int) -> Detokenizer:
     return Detokenizer(
         tokenizer,
         stop=params.stop,
         include_stop=params.include_stop_str_in_output,
         skip_special_tokens=params.skip_special_tokens,
+        before=last_of_prompt,
     )

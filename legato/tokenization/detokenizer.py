@@ -16,6 +16,7 @@ class Detokenizer:
 
     The joined deltas are the text of all ids together, cut at the stop text that ends first (the
     longest of those that end at the same character); include_stop keeps that text in the answer.
+    before is the last id of the prompt: what follows it does not begin a text, so keeps its first space.
     Cost per token does not grow with the answer.
     """
 
@@ -25,12 +26,13 @@ class Detokenizer:
         stop: Sequence[str] = (),
         include_stop: bool = False,
         skip_special_tokens: bool = True,
+        before: int | None = None,
     ) -> None:
         self.stop_reason: str | None = None
         self._decoder: _Decoder = (
             _ByteLevelDecoder(tokenizer, skip_special_tokens)
             if tokenizer.is_byte_level
-            else _WindowDecoder(tokenizer, skip_special_tokens)
+            else _WindowDecoder(tokenizer, skip_special_tokens, before)
         )
         self._matcher = StopMatcher(stop)
         self._include_stop = include_stop
@@ -99,11 +101,13 @@ class _WindowDecoder:
     invalid byte follows valid ones; what has been given stays given.
     """
 
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool, before: int | None) -> None:
         self._tokenizer = tokenizer
         self._skips = skip_special_tokens
         self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset()
         self._given: list[int] = []  # the last tokens whose text was given
+        if before is not None and not tokenizer.decode([before], self._skips).endswith(REPLACEMENT):
+            self._given = [before]
         self._new: list[int] = []
 
     def push(self, token_id: int) -> str:
