@@ -53,6 +53,7 @@ class Answer:
             stop_reason=stop_reason,
             logprobs=tuple(output.logprobs[: len(kept)]),
             prompt_logprobs=tuple(output.prompt_logprobs),
+            timing=output.timing,
         )
 
     def _stop_token(self, output: TokenOutput) -> int | None:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.core.timing import Timing
 
 Prompt = str | Sequence[int]
 ChatMessage = dict[str, Any]
@@ -33,6 +34,7 @@ class TextDelta:
     logprobs       of each of token_ids, when they were asked for
     prompt_logprobs  of each token of the prompt but its first, in an answer's first delta, when asked for
     usage          so far; final in the last delta
+    timing         so far
     """
 
     index: int
@@ -43,6 +45,7 @@ class TextDelta:
     stop_reason: str | int | None = None
     logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    timing: Timing = Timing()  # noqa: RUF009 - frozen
 
 
 class TextStream(Protocol):
