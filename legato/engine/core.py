@@ -22,7 +22,7 @@ from legato.ipc.messages import (
     RequestStats,
     TokenOutput,
 )
-from legato.scheduler.scheduler import Broken, NewToken, Scheduler
+from legato.scheduler.scheduler import Broken, Event, NewToken, Scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Core:
             if chunk.row_start is not None:
                 self._watches[chunk.request_id].start(now)
 
-    def _message(self, event: NewToken | Broken, now: float) -> TokenOutput | Failed:
+    def _message(self, event: Event, now: float) -> TokenOutput | Failed:
         request = event.request
         if isinstance(event, Broken):
             del self._watches[request.request_id]
@@ -130,13 +130,15 @@ class Core:
         timing = self._watches[request.request_id].token(now)
         if request.finish_reason is not None:
             del self._watches[request.request_id]
+        token = event if isinstance(event, NewToken) else None  # else none was wanted
         return TokenOutput(
             request_id=request.request_id,
-            index=event.index,
-            token_ids=[event.token_id],
+            index=token.index if token else 0,
+            token_ids=[token.token_id] if token else [],
             finish_reason=request.finish_reason,
             cached_len=request.hit_len,
-            logprobs=[] if event.logprobs is None else [event.logprobs],
+            logprobs=[token.logprobs] if token and token.logprobs else [],
+            prompt_logprobs=list(event.prompt_logprobs),
             timing=timing,
         )
 

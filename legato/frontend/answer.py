@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.core.timing import Timing
 from legato.frontend.generator import TextDelta, Usage
 from legato.ipc.messages import TokenOutput
 from legato.tokenization.detokenizer import Detokenizer
@@ -28,10 +29,13 @@ class Answer:
         self._prompt_len = len(prompt)
         self._params = params
         self._num_tokens = 0
+        self._cached_len = 0
+        self._timing = Timing()
         self._text = None if tokenizer is None else _detokenizer(tokenizer, params, prompt[-1], shown_ids)
 
     def push(self, output: TokenOutput) -> TextDelta:
         """Take in what a step gave; with a finish_reason the answer is over."""
+        self._cached_len, self._timing = output.cached_len, output.timing
         finish_reason = output.finish_reason
         stop_reason: str | int | None = self._stop_token(output)
         text, kept = "", []
@@ -59,6 +63,19 @@ class Answer:
             logprobs=tuple(output.logprobs[: len(kept)]),
             prompt_logprobs=tuple(output.prompt_logprobs),
             timing=output.timing,
+        )
+
+    def abort(self) -> TextDelta:
+        """The last delta of an answer that somebody ends: what was held back, and no more tokens."""
+        return self.push(
+            TokenOutput(
+                request_id="",
+                index=self._num_tokens,
+                token_ids=[],
+                finish_reason=FinishReason.ABORT,
+                cached_len=self._cached_len,
+                timing=self._timing,
+            )
         )
 
     def _stop_token(self, output: TokenOutput) -> int | None:
