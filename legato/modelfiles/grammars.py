@@ -60,7 +60,7 @@ def build_matcher(table: LLTokenizer, grammar: str) -> LLMatcher:
 
 
 def check_grammar(table: LLTokenizer, grammar: str) -> None:
-    """Build a grammar and take its first step. Raises RequestError with the reason why that cannot be done."""
+    """Build a grammar and take its first step. Raises RequestError with the reason why it cannot be done."""
     matcher = build_matcher(table, grammar)
     matcher.compute_bitmask()
     _check(matcher)

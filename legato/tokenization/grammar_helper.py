@@ -1,8 +1,8 @@
-"""A process that builds grammars to see whether they can be built: one that would never end is ended with it.
+"""A process that builds grammars to see whether they can be built: one without end is ended with it.
 
-`python -m legato.tokenization.grammar_helper TOKENIZER_JSON EOS_ID...` reads a grammar a line, as JSON, and
-answers with a line: {"grammar": text} or {"error": reason, "code": code}. The first answer, {} or an error, is
-for the tokenizer.
+`python -m legato.tokenization.grammar_helper TOKENIZER_JSON EOS_ID...` reads grammars, a line of JSON each,
+and answers with a line each: {"grammar": text} or {"error": reason, "code": code}. The first answer, {} or an
+error, is for the tokenizer.
 """
 
 import json
