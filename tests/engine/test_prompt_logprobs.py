@@ -32,6 +32,7 @@ MODES = {
     "static": {"batching": "static"},
     "prefill first": {"batching": "prefill-first"},
 }
+SHORT_MODES = ("batched", "chunks of 7", "preempted")  # of the slow backend
 VOCAB_SIZE = 512
 
 
@@ -68,18 +69,27 @@ def alone(backend: str) -> Run:
 
 
 @pytest.fixture
-def max_step_scores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+def max_step_scores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     resolve = assembly.resolve_scheduling
 
     def changed(config: EngineConfig, max_model_len: int) -> SchedulerConfig:
         return replace(resolve(config, max_model_len), max_step_scores=request.param)
 
     monkeypatch.setattr(assembly, "resolve_scheduling", changed)
-    return request.param
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("backend", "mode"),
+    [
+        *(("cpu", mode) for mode in MODES),
+        *(("reference", mode) for mode in SHORT_MODES),
+        *(
+            pytest.param("reference", mode, marks=pytest.mark.slow)
+            for mode in MODES
+            if mode not in SHORT_MODES
+        ),
+    ],
+)
 def test_logprobs_have_the_bits_that_they_have_alone(mode: str, backend: str) -> None:
     found = run(build_engine(model(), **BACKENDS[backend], **MODES[mode]), requests_with_logprobs())
     same_bits(found, alone(backend))
@@ -88,11 +98,18 @@ def test_logprobs_have_the_bits_that_they_have_alone(mode: str, backend: str) ->
         assert found.prefix_hits > 0
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("max_step_scores", [1, 7, 512], indirect=True)
-def test_bits_do_not_depend_on_how_many_are_scored_in_a_step(backend: str, max_step_scores: int) -> None:
+@pytest.mark.parametrize(
+    ("backend", "max_step_scores"),
+    [
+        *(("cpu", count) for count in (1, 7, 512)),
+        ("reference", 7),
+        *(pytest.param("reference", count, marks=pytest.mark.slow) for count in (1, 512)),
+    ],
+    indirect=["max_step_scores"],
+)
+@pytest.mark.usefixtures("max_step_scores")
+def test_bits_do_not_depend_on_how_many_are_scored_in_a_step(backend: str) -> None:
     found = run(build_engine(model(), **BACKENDS[backend]), requests_with_logprobs())
-    assert max_step_scores in (1, 7, 512)
     same_bits(found, alone(backend))
 
 
