@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from legato.api.answers.logprobs import TokenNames, prompt_logprobs_json
+from legato.core.plan import TokenLogprobs
 from tests.api.openai_calls import USER, refused
 from tests.api.sse_events import events_of
-from tests.fakes import FakeGenerator
+from tests.fakes import ByteVocabulary, FakeGenerator
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 CHAT_PROMPT = b"<user>hi<assistant>"
@@ -204,6 +206,20 @@ def test_prompt_logprobs_stand_where_vllm_puts_them(client: TestClient) -> None:
     assert len(chat["prompt_logprobs"]) == len(CHAT_PROMPT)
     assert chat["prompt_logprobs"][0] is None
     assert set(chat["prompt_logprobs"][1]) == {str(CHAT_PROMPT[1])}
+
+
+def test_own_token_stands_first_in_prompt_logprobs_and_has_no_rank_below_the_most_probable() -> None:
+    names = TokenNames(ByteVocabulary())
+    place = TokenLogprobs(-9.0, (101, 102), (-1.0, float("-inf")))
+
+    [first, told] = prompt_logprobs_json([97, 98], [place], names, 2)
+
+    assert first is None
+    assert [(key, value["logprob"], value["rank"]) for key, value in told.items()] == [
+        ("98", -9.0, None),
+        ("101", -1.0, 1),
+        ("102", -9999.0, 2),
+    ]
 
 
 def test_echo_and_prompt_logprobs_each_have_their_number_of_tokens(client: TestClient) -> None:
