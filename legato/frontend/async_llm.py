@@ -97,7 +97,7 @@ class AsyncLLM:
             for seed in self._answer_seeds(params, n)
         ]
         answers = {
-            request.request_id: Answer(index, len(request.token_ids), params, self.tokenizer, shown_ids)
+            request.request_id: Answer(index, request.token_ids, params, self.tokenizer, shown_ids)
             for index, request in enumerate(requests)
         }
         stream = AnswerStream(self.client, answers, id_lists)

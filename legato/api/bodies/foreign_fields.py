@@ -32,6 +32,8 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "tools": ([],),
         "top_logprobs": (0,),
         "web_search_options": (),
+        # legato
+        "return_timings": (False,),
         # vLLM
         "allowed_token_ids": (),
         "bad_words": ([],),
@@ -48,7 +50,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "prompt_logprobs": (),
         "return_token_ids": (False,),
         "return_tokens_as_token_ids": (False,),
-        "spaces_between_special_tokens": (True,),
+        "spaces_between_special_tokens": (True, False),  # none are put there, as by fast tokenizers
         "structured_outputs": (),
         "truncation_side": ("left",),
         "use_beam_search": (False,),
@@ -76,6 +78,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "repeat_penalty": (1, 1.0),
         "response_fields": ([],),
         "return_tokens": (False,),
+        "timings_per_token": (False,),
         "t_max_predict_ms": (0, -1),
         "tfs_z": (1, 1.0),
         "top_n_sigma": (-1, -1.0),
