@@ -131,9 +131,7 @@ class GenerationBody(Body):
     min_p: float | None = optional(
         "0 to 1: least probability, as a share of the highest", minimum=0, maximum=1
     )
-    seed: int | None = optional(
-        "the same seed gives the same answer; without one it is drawn", minimum=-(2**63), maximum=2**64 - 1
-    )
+    seed: int | None = optional("64 bits: the same seed gives the same answer; without one it is drawn")
     stop: Annotated[str | Texts | None, one_of("a text or a list of texts"), at_most("stop")] = optional(
         "texts that end the answer and are no part of it"
     )

@@ -87,7 +87,10 @@ Messages = Annotated[
                         "Result of a tool",
                         ["tool"],
                         ["content", "tool_call_id"],
-                        tool_call_id={"type": "string", "description": "the id of a call in an answer before"},
+                        tool_call_id={
+                            "type": "string",
+                            "description": "the id of a call in an answer before",
+                        },
                     ),
                 ]
             },
