@@ -126,7 +126,7 @@ class Core:
         request = event.request
         if isinstance(event, Broken):
             del self._watches[request.request_id]
-            return Failed(request_id=request.request_id, error=event.error, code="non_finite_logits")
+            return Failed(request_id=request.request_id, error=event.error.message, code=event.error.code)
         timing = self._watches[request.request_id].token(now)
         if request.finish_reason is not None:
             del self._watches[request.request_id]

@@ -153,7 +153,17 @@ SHAPES: Mapping[str, Shape] = MappingProxyType(
             "json_schema": {"name": None, "description": None, "schema": None, "strict": None},
         },
         "stream_options": {"include_usage": None, "continuous_usage_stats": None},
-        "structured_outputs": {"json": None, "regex": None, "choice": None, "grammar": None},
+        "structured_outputs": {  # what else it has is refused
+            "json": None,
+            "regex": None,
+            "choice": None,
+            "grammar": None,
+            "json_object": None,
+            "whitespace_pattern": None,
+            "disable_any_whitespace": None,
+            "disable_additional_properties": None,
+            "disable_fallback": None,
+        },
         "tool_choice": {
             "type": None,
             "function": {"name": None},
