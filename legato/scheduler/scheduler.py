@@ -166,11 +166,8 @@ class Scheduler:
             self._end(request, FinishReason.LENGTH)
         if not request.prompt_logprobs:
             return NewToken(request, index, token_id, logprobs)
-        prompt_logprobs, request.prompt_logprobs = (
-            request.prompt_logprobs,
-            [],
-        )  # sent once, then kept by nobody
-        return NewToken(request, index, token_id, logprobs, prompt_logprobs)
+        scores, request.prompt_logprobs = request.prompt_logprobs, []  # sent once, then kept by nobody
+        return NewToken(request, index, token_id, logprobs, scores)
 
     # A step, in the order in which continuous batching fills it.
 
