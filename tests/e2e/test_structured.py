@@ -103,7 +103,7 @@ def default_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.mark.model
 def test_the_default_model_keeps_to_schemas(default_model: Server) -> None:
-    """A .gguf file: its tokenizer is written for the engine to read. The answers are computed in one batch."""
+    """A .gguf file: its tokenizer is written for the engine to read. All answers are one batch."""
 
     def answer(name: str) -> tuple[str, dict[str, Any]]:
         body = {
