@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from legato.api.bodies.generation import UNSUPPORTED
-from legato.api.routes import lesson, openai, ops
+from legato.api.routes import anthropic, lesson, openai, ops, responses
 from legato.cli.main import COMMANDS
 from legato.cli.options import flag_of
 from legato.core.config import EngineConfig, ServerConfig
@@ -53,7 +53,7 @@ def test_table_of_settings_names_no_flag_that_is_gone(readme: Path) -> None:
 
 @both_languages
 def test_table_of_routes_is_the_apps(readme: Path) -> None:
-    routers = (openai.router, lesson.router, ops.router)
+    routers = (openai.router, responses.router, anthropic.router, lesson.router, ops.router)
     served = {
         f"{method} {route.path.replace(':path', '')}"
         for router in routers

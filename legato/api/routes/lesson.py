@@ -16,7 +16,7 @@ from legato.api.bodies.generation import GenerationBody
 from legato.api.limits import LIMITS
 from legato.api.routes.vllm_proxy import VllmProxy
 from legato.api.service import ServedModels
-from legato.api.sse import EventStream
+from legato.api.sse import EventFormat, EventStream
 from legato.api.transport.json_body import StrictJsonRoute
 from legato.api.transport.model_lookup import ModelsDep
 from legato.core.errors import RequestError
@@ -72,7 +72,8 @@ async def generate_stream(body: PromptBody, request: Request, models: ModelsDep)
     params = _lesson_params(body, STREAM_DEFAULTS)
     _, service = await models.find_started(None)
     stream = await open_stream(request, service, [body.prompt], params, **body.submit_options())
-    return EventStream(_token_events(stream), stream, has_done=False, headers=body.ignored_header())
+    format_ = EventFormat(end=b"")
+    return EventStream(_token_events(stream), stream, format=format_, headers=body.ignored_header())
 
 
 @router.post(

@@ -1,0 +1,54 @@
+"""Bodies of Anthropic's routes: /v1/messages and /v1/messages/count_tokens."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from legato.api.bodies.anthropic_blocks import chat_messages
+from legato.api.bodies.generation import Body, GenerationBody, Int64, Texts, at_most, one_of, optional
+from legato.api.bodies.messages import TemplateFields
+from legato.api.bodies.openai import MODEL
+from legato.api.bodies.places import Messages
+from legato.api.limits import check_limit
+
+
+class ConversationFields(Body):
+    """What both routes share: the conversation that a prompt is made of."""
+
+    model: str | None = MODEL
+    messages: Annotated[
+        list[Any],
+        one_of('a list of messages such as [{"role": "user", "content": "Hello"}]'),
+        at_most("messages"),
+        Field(
+            description="the conversation so far",
+            examples=[[{"role": "user", "content": "What is a page?"}]],
+        ),
+    ]
+    system: Annotated[str | list[Any] | None, one_of("a text or a list of text blocks")] = optional(
+        "a system message before the conversation"
+    )
+
+    def conversation(self) -> Messages:
+        return chat_messages(self.messages, self.system)
+
+
+class CountTokensBody(ConversationFields, TemplateFields):
+    """Body of /v1/messages/count_tokens."""
+
+
+class MessagesBody(ConversationFields, GenerationBody, TemplateFields):
+    """Body of /v1/messages."""
+
+    max_tokens: Annotated[Int64, Field(description="tokens of the answer at most", examples=[256])]
+    stop_sequences: Annotated[Texts | None, one_of("a list of texts"), at_most("stop")] = optional(
+        "texts that end the answer and are no part of it"
+    )
+    stream: bool | None = optional("send the answer as events", False)
+
+    def given_params(self) -> dict[str, Any]:
+        given = super().given_params()
+        if self.stop_sequences is not None:
+            check_limit("stop_chars", max(map(len, self.stop_sequences), default=0), param="stop_sequences")
+            given["stop"] = (*given.get("stop", ()), *self.stop_sequences)
+        return given

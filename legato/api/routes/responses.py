@@ -1,0 +1,35 @@
+"""OpenAI's Responses API, without anything stored: each call brings its whole conversation."""
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from legato.api.answers.plain import read_whole
+from legato.api.answers.responses import ResponseAnswer
+from legato.api.bodies.responses import ResponsesBody
+from legato.api.chat_call import ChatCall, open_chat
+from legato.api.routes.openai import ERRORS
+from legato.api.sse import EventStream
+from legato.api.transport.json_body import StrictJsonRoute
+from legato.api.transport.model_lookup import ModelsDep
+
+router = APIRouter(route_class=StrictJsonRoute, responses=ERRORS, tags=["OpenAI"])
+
+
+@router.post("/v1/responses", response_model=None, summary="Answer a conversation, as a list of output items")
+async def create_response(body: ResponsesBody, request: Request, models: ModelsDep) -> Response:
+    """Apply the model's chat template and generate one answer; `stream: true` sends it as typed events."""
+    headers = body.ignored_header()
+    name, service = await models.find_started(body.model)
+    params = body.sampling_params({"max_tokens": None, **service.default_params})
+    call = ChatCall(
+        messages=body.conversation(),
+        prompt_field="input",
+        params=params,
+        template_options=body.template_options(),
+        submit_options=body.submit_options(),
+    )
+    stream = await open_chat(request, service, call)
+    answer = ResponseAnswer(body.settings(name, params))
+    if body.stream:
+        return EventStream(answer.events(stream), stream, format=answer.format, headers=headers)
+    return JSONResponse(await read_whole(request, stream, answer.whole(stream)), headers=headers)
