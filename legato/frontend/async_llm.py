@@ -3,6 +3,7 @@
 import asyncio
 import random
 import secrets
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from legato.core.request_limits import RequestLimits
 from legato.core.sampling_params import SamplingParams
 from legato.frontend.answer import Answer
 from legato.frontend.answer_stream import AnswerStream
-from legato.frontend.generator import ChatMessage, Prompt
+from legato.frontend.generator import CONTEXT, ChatMessage, Prompt, Vocabulary
 from legato.ipc.client import EngineClient
 from legato.ipc.messages import AddRequest, Ready
 from legato.tokenization.chat_template import ChatTemplate
@@ -50,6 +51,10 @@ class AsyncLLM:
         self._conversions = threading.BoundedSemaphore(MAX_CONVERSIONS)
         self._seeds = random.Random(secrets.randbits(64) if seed is None else seed)
 
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        return self.tokenizer
+
     async def submit(
         self,
         prompts: Sequence[Prompt],
@@ -65,16 +70,11 @@ class AsyncLLM:
             raise RequestError(
                 "stop texts need a tokenizer, and this model has none; use stop_token_ids", param="stop"
             )
-        if truncate_prompt_tokens is not None and truncate_prompt_tokens < 1:
-            raise RequestError(
-                f"truncate_prompt_tokens must be at least 1, not {truncate_prompt_tokens}",
-                param="truncate_prompt_tokens",
-            )
         ready = await self.wait_ready()
         limits = _limits(ready)
+        kept_len = _kept_len(truncate_prompt_tokens, params, limits)
         id_lists = await self._encode(prompts, ready, add_special_tokens=add_special_tokens)
-        if truncate_prompt_tokens is not None:
-            id_lists = [token_ids[-truncate_prompt_tokens:] for token_ids in id_lists]
+        id_lists = [token_ids[-kept_len:] for token_ids in id_lists]
         for token_ids in id_lists:
             limits.max_device_len(token_ids, params)  # all are checked before one is queued
         requests = [
@@ -99,7 +99,13 @@ class AsyncLLM:
         return stream
 
     async def chat_prompt(
-        self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True, **template_kwargs: Any
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        add_special_tokens: bool = False,
+        **template_kwargs: Any,
     ) -> list[int]:
         if self._chat_template is None:
             raise RequestError(
@@ -108,10 +114,10 @@ class AsyncLLM:
             )
         plain, render = plain_messages(messages), self._chat_template.render
         text = await self._convert(
-            partial(render, plain, add_generation_prompt=add_generation_prompt, **template_kwargs)
+            partial(render, plain, add_generation_prompt, continue_final_message, **template_kwargs)
         )
         try:
-            return await self.tokenize(text, add_special_tokens=False)
+            return await self.tokenize(text, add_special_tokens=add_special_tokens)
         except RequestError as error:
             error.param = "messages"  # the caller gave no other prompt
             raise
@@ -196,6 +202,21 @@ def _check_len(count: int, unit: str, ready: Ready, *, param: str) -> None:
             param=param,
             code="context_length_exceeded",
         )
+
+
+def _kept_len(truncate_prompt_tokens: int | None, params: SamplingParams, limits: RequestLimits) -> int:
+    """How many tokens of each prompt are kept, at most."""
+    if truncate_prompt_tokens is None:
+        return sys.maxsize
+    if truncate_prompt_tokens == CONTEXT:
+        output_len = 1 if params.max_tokens is None else params.max_tokens
+        return max(1, min(limits.max_model_len, limits.pool_len + 1) - output_len)
+    if truncate_prompt_tokens < 1:
+        raise RequestError(
+            f"truncate_prompt_tokens must be at least 1, or -1 for the context, not {truncate_prompt_tokens}",
+            param="truncate_prompt_tokens",
+        )
+    return truncate_prompt_tokens
 
 
 def _limits(ready: Ready) -> RequestLimits:

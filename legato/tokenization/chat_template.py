@@ -16,6 +16,8 @@ from legato.tokenization.template_sandbox import TemplateSandbox, render_bounded
 
 logger = logging.getLogger(__name__)
 
+END_MARK = "\ue000end\ue000"  # private-use characters: put behind a message that is to be continued
+
 
 class ChatTemplate:
     """A compiled template. Safe to use from several threads.
@@ -41,17 +43,42 @@ class ChatTemplate:
             ) from error
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **kwargs: Any
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        **kwargs: Any,
     ) -> str:
         """The prompt's text.
 
         messages  roles and texts, as plain_messages gives them
+        continue_final_message  end with the text of the last message, which must be the assistant's:
+                                without what the template puts after it
         kwargs    further variables for the template
         Raises RequestError with the template's own reason when it refuses the messages.
         """
         variables = self._special_tokens | kwargs
         variables["messages"] = [dict(message) for message in messages]
         variables["add_generation_prompt"] = add_generation_prompt
+        if not continue_final_message:
+            return self._generate(variables)
+        if add_generation_prompt or messages[-1]["role"] != "assistant":
+            raise RequestError(
+                "continue_final_message needs a last message of the assistant's to go on with,"
+                " and add_generation_prompt: false",
+                param="continue_final_message",
+            )
+        last = variables["messages"][-1]
+        last["content"] = (last.get("content") or "") + END_MARK
+        text, mark, _ = self._generate(variables).rpartition(END_MARK)
+        if not mark:
+            raise RequestError(
+                "the chat template does not show the last message as it stands, so it cannot be continued",
+                param="continue_final_message",
+            )
+        return text
+
+    def _generate(self, variables: Mapping[str, Any]) -> str:
         try:
             return render_bounded(lambda: self._template.generate(variables), self._clock)
         except TemplateError as error:

@@ -12,9 +12,10 @@ UNSUPPORTED_FIELDS = ("audio", "function_call", "tool_calls")
 
 
 def plain_messages(messages: Any) -> list[dict[str, str]]:
-    """The messages as a template gets them: roles and texts alone.
+    """The messages as a template gets them: roles, texts and, where given, names.
 
-    The texts of a message's parts stand joined, with nothing between them.
+    The texts of a message's parts stand joined, with nothing between them. An assistant's message without
+    a content, as clients send it, has the empty text.
     Raises RequestError naming the place at fault, e.g. messages.0.content.
     """
     if not isinstance(messages, list | tuple):
@@ -33,12 +34,17 @@ def _plain_message(place: str, message: Any) -> dict[str, str]:
         _refuse(f"{place}.role", f"{role} needs tools, which are not supported", code="unsupported")
     if role not in ROLES:
         _refuse(f"{place}.role", f"must be one of {', '.join(ROLES)}")
-    for name in UNSUPPORTED_FIELDS:
-        if message.get(name):
-            _refuse(f"{place}.{name}", "is not supported; leave it out", code="unsupported")
+    for field in UNSUPPORTED_FIELDS:
+        if message.get(field):
+            _refuse(f"{place}.{field}", "is not supported; leave it out", code="unsupported")
     # "developer" is the newer name of "system", which is the one that templates know
     role = "system" if role == "developer" else role
-    return {"role": role, "content": _content_text(f"{place}.content", message.get("content"))}
+    content, name = message.get("content"), message.get("name")
+    if name is not None and not isinstance(name, str):
+        _refuse(f"{place}.name", "must be a text")
+    is_empty = content is None and role == "assistant"
+    text = "" if is_empty else _content_text(f"{place}.content", content)
+    return {"role": role, "content": text} | ({} if name is None else {"name": name})
 
 
 def _content_text(place: str, content: Any) -> str:

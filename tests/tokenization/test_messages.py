@@ -16,11 +16,13 @@ def test_messages_are_reduced_to_roles_and_texts_and_stay_as_they_are() -> None:
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": parts, "name": "Ann"},
         {"role": "assistant", "content": "", "tool_calls": None},
+        {"role": "assistant", "content": None},
     )
 
     assert plain_messages(messages) == [
         {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "Hello"},
+        {"role": "user", "content": "Hello", "name": "Ann"},
+        {"role": "assistant", "content": ""},
         {"role": "assistant", "content": ""},
     ]
     assert messages[1] == {"role": "user", "content": parts, "name": "Ann"}
@@ -43,6 +45,7 @@ def test_messages_are_reduced_to_roles_and_texts_and_stay_as_they_are() -> None:
         ([USER, {"role": "assistant", "tool_calls": [{}]}], "messages.1.tool_calls", "not supported"),
         ([{"role": "user"}], "messages.0.content", "a text or a list of text parts"),
         ([{"role": "user", "content": None}], "messages.0.content", "a text or a list of text parts"),
+        ([USER | {"name": 7}], "messages.0.name", "must be a text"),
         ([{"role": "user", "content": []}], "messages.0.content", "a text or a list of text parts"),
         ([{"role": "user", "content": {"text": "x"}}], "messages.0.content", "a text or a list"),
         ([{"role": "user", "content": ["x"]}], "messages.0.content.0", 'such as {"type": "text"'),

@@ -30,6 +30,7 @@ def test_chat_answer_has_openais_shape(client: TestClient, generator: FakeGenera
             "message": {"role": "assistant", "content": "Paris", "refusal": None},
             "logprobs": None,
             "finish_reason": "stop",
+            "stop_reason": None,
         }
     ]
     assert answer["usage"] == {
@@ -37,6 +38,7 @@ def test_chat_answer_has_openais_shape(client: TestClient, generator: FakeGenera
         "completion_tokens": 5,
         "total_tokens": len("<user>hi<assistant>") + 5,
         "prompt_tokens_details": {"cached_tokens": 3},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
 
 
@@ -237,6 +239,14 @@ def test_every_sampling_field_reaches_the_engine(client: TestClient, generator: 
         ("logit_bias", {"x": 1}),
         ("logit_bias", {"1": 101}),
         ("truncate_prompt_tokens", 0),
+        ("truncate_prompt_tokens", -2),
+        ("n", 0),
+        ("n", True),
+        ("n", 1.0),
+        ("logprobs", -1),
+        ("logprobs", True),
+        ("prompt_logprobs", -1),
+        ("echo", 1),
         ("stream_options", {"include_usage": True}),
         ("ignore_eos", "yes"),
     ],

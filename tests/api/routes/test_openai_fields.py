@@ -45,11 +45,13 @@ def test_answer_carries_the_name_it_was_asked_by(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("field", "harmless", "asking"),
     [
-        ("n", [1, None], [2, 0, -1, 10**6, True, 1.0]),
-        ("best_of", [1], [2, 10**6]),
-        ("logprobs", [None, False], [True, 0, 1, 10**6]),
-        ("top_logprobs", [None, 0], [1, 21, -1]),
-        ("echo", [False], [True]),
+        ("best_of", [None, 1], [2, 10**6]),
+        ("chat_template", [None], ["{{ messages }}"]),
+        ("bad_words", [[]], [["x"]]),
+        ("allowed_token_ids", [None], [[1]]),
+        ("logprob_token_ids", [None], [[1]]),
+        ("prompt_embeds", [None], ["x"]),
+        ("truncation_side", ["left"], ["right"]),
         ("suffix", [None, ""], ["x"]),
         ("tools", [None, []], [[{"type": "function"}]]),
         ("tool_choice", ["none", "auto"], ["required", {"type": "function"}]),
@@ -57,7 +59,6 @@ def test_answer_carries_the_name_it_was_asked_by(client: TestClient) -> None:
         ("functions", [[]], [[{}]]),
         ("modalities", [["text"]], [["text", "audio"]]),
         ("audio", [None], [{}]),
-        ("prompt_logprobs", [None], [0, 1, -1]),
         ("structured_outputs", [None], [{"regex": "(a+)+$"}]),
     ],
 )
