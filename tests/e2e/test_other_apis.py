@@ -30,7 +30,7 @@ def anthropic_sdk(server: Server) -> anthropic.Anthropic:
 def test_all_three_apis_give_the_same_answer_plain_and_streamed(
     openai_sdk: openai.OpenAI, anthropic_sdk: anthropic.Anthropic, options: dict[str, Any], max_tokens: int
 ) -> None:
-    seeded: Any = {"model": "tiny", "extra_body": {"seed": 7}, **options}
+    seeded: Any = {"model": "tiny", "extra_body": {"seed": 7, **options}}
     messages: Any = QUESTION
     chat = openai_sdk.chat.completions.create(messages=messages, max_tokens=max_tokens, **seeded)
     response = openai_sdk.responses.create(input=messages, max_output_tokens=max_tokens, **seeded)

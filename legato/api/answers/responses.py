@@ -6,19 +6,34 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from legato.api.answers.blocks import Block, BlockAnswer, Json
+from legato.api.answers.chat import ChatDelta
+from legato.api.answers.logprobs import TokenNames, chat_logprobs
 from legato.api.errors import ErrorAnswer
 from legato.api.sse import EventFormat
 from legato.core.sampling_params import FinishReason
-from legato.frontend.generator import Usage
+from legato.frontend.generator import Usage, Vocabulary
 
 INCOMPLETE_REASONS = {FinishReason.LENGTH: "max_output_tokens"}
 
 
 class ResponseAnswer(BlockAnswer):
-    """Answer of /v1/responses; `settings` are the fields of the response that repeat the request."""
+    """Answer of /v1/responses.
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    settings      the fields of the response that repeat the request
+    num_logprobs  how many of the most probable tokens stand beside each token of a text; None = no logprobs
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        vocabulary: Vocabulary | None = None,
+        num_logprobs: int | None = None,
+    ) -> None:
         super().__init__()
+        self._names = TokenNames(vocabulary)
+        self._num_logprobs = num_logprobs
+        self._waiting: list[Json] = []  # logprobs of tokens whose text has not come yet
+        self._logprobs: list[list[Json]] = []  # of each block
         self._settings = dict(settings)
         self._id = f"resp_{uuid.uuid4().hex}"
         self._created_at = int(time.time())
@@ -53,17 +68,27 @@ class ResponseAnswer(BlockAnswer):
         yield self._event("response.created", response=self.body())
         yield self._event("response.in_progress", response=self.body())
 
+    def _grow(self, delta: ChatDelta) -> Iterator[Json]:
+        if self._num_logprobs is not None:
+            lists = chat_logprobs(delta.token_ids, delta.logprobs, self._names, self._num_logprobs)
+            self._waiting += lists["content"]
+        yield from super()._grow(delta)
+
     def _opened(self, block: Block) -> Iterator[Json]:
+        self._logprobs.append([])
         self._item_ids.append(f"{'fc' if block.is_call else 'msg'}_{uuid.uuid4().hex}")
         yield self._event("response.output_item.added", output_index=block.index, item=self._item(block))
         if not block.is_call:
-            yield self._event("response.content_part.added", **self._place(block), part=_text_part(""))
+            yield self._event("response.content_part.added", **self._place(block), part=_text_part("", []))
 
     def _grown(self, block: Block, piece: str) -> Iterator[Json]:
+        logprobs = self._take_logprobs(block)
         if block.is_call:
             yield self._event("response.function_call_arguments.delta", **self._place(block), delta=piece)
         else:
-            yield self._event("response.output_text.delta", **self._place(block), delta=piece, logprobs=[])
+            yield self._event(
+                "response.output_text.delta", **self._place(block), delta=piece, logprobs=logprobs
+            )
 
     def _closed(self, block: Block) -> Iterator[Json]:
         text, place = block.text, self._place(block)
@@ -72,8 +97,10 @@ class ResponseAnswer(BlockAnswer):
                 "response.function_call_arguments.done", **place, name=block.tool, arguments=text
             )
         else:
-            yield self._event("response.output_text.done", **place, text=text, logprobs=[])
-            yield self._event("response.content_part.done", **place, part=_text_part(text))
+            self._take_logprobs(block)  # of what ended the text and is no part of it
+            logprobs = self._logprobs[block.index]
+            yield self._event("response.output_text.done", **place, text=text, logprobs=logprobs)
+            yield self._event("response.content_part.done", **place, part=_text_part(text, logprobs))
         yield self._event("response.output_item.done", output_index=block.index, item=self._item(block))
 
     def _ended(self) -> Iterator[Json]:
@@ -105,8 +132,15 @@ class ResponseAnswer(BlockAnswer):
                 "name": block.tool,
                 "arguments": arguments,
             }
-        content = [] if block is self._open else [_text_part(block.text)]
+        content = [] if block is self._open else [_text_part(block.text, self._logprobs[block.index])]
         return item | {"type": "message", "role": "assistant", "content": content}
+
+    def _take_logprobs(self, block: Block) -> list[Json]:
+        """Those that waited for the block's next piece; those of a call are told nowhere."""
+        taken, self._waiting = self._waiting, []
+        if not block.is_call:
+            self._logprobs[block.index] += taken
+        return taken
 
     def _place(self, block: Block) -> Json:
         place = {"item_id": self._item_ids[block.index], "output_index": block.index}
@@ -118,8 +152,8 @@ class ResponseAnswer(BlockAnswer):
         return {"type": type_, "sequence_number": number, **fields}
 
 
-def _text_part(text: str) -> Json:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _text_part(text: str, logprobs: list[Json]) -> Json:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
 
 def _usage_json(usage: Usage) -> Json:

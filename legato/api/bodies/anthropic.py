@@ -5,14 +5,14 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from legato.api.bodies.anthropic_blocks import chat_messages
-from legato.api.bodies.generation import Body, GenerationBody, Int64, Texts, at_most, one_of, optional
+from legato.api.bodies.generation import GenerationBody, Int64, Texts, at_most, one_of, optional
 from legato.api.bodies.messages import TemplateFields
 from legato.api.bodies.openai import MODEL
 from legato.api.bodies.places import Messages
 from legato.api.limits import check_limit
 
 
-class ConversationFields(Body):
+class ConversationFields(TemplateFields):
     """What both routes share: the conversation that a prompt is made of."""
 
     model: str | None = MODEL
@@ -29,15 +29,24 @@ class ConversationFields(Body):
         "a system message before the conversation"
     )
 
-    def conversation(self) -> Messages:
+    def as_chat(self) -> Messages:
         return chat_messages(self.messages, self.system)
 
+    def template_options(self) -> dict[str, Any]:
+        """As for every chat; but a last message of the assistant's is the beginning of the answer."""
+        options = super().template_options()
+        last = self.messages[-1] if self.messages else None
+        is_begun = isinstance(last, dict) and last.get("role") == "assistant"
+        if is_begun and self.continue_final_message is None and self.add_generation_prompt is None:
+            options |= {"continue_final_message": True, "add_generation_prompt": False}
+        return options
 
-class CountTokensBody(ConversationFields, TemplateFields):
+
+class CountTokensBody(ConversationFields):
     """Body of /v1/messages/count_tokens."""
 
 
-class MessagesBody(ConversationFields, GenerationBody, TemplateFields):
+class MessagesBody(ConversationFields, GenerationBody):
     """Body of /v1/messages."""
 
     max_tokens: Annotated[Int64, Field(description="tokens of the answer at most", examples=[256])]

@@ -56,7 +56,7 @@ class ResponsesBody(GenerationBody, TemplateFields):
     prompt: Any = optional(f"refused: {STATELESS}")
     truncation: str | None = optional("only `disabled`: what is too long is refused", "disabled")
 
-    def conversation(self) -> Messages:
+    def as_chat(self) -> Messages:
         return messages_of_items(self.input, self.instructions)
 
     def num_logprobs(self) -> int | None:

@@ -37,7 +37,7 @@ async def create_message(body: MessagesBody, request: Request, models: ModelsDep
     headers = body.ignored_header()
     name, service = await models.find_started(body.model)
     call = ChatCall(
-        messages=body.conversation(),
+        messages=body.as_chat(),
         params=body.sampling_params(service.default_params),
         template_options=body.template_options(),
         submit_options=body.submit_options(),
@@ -53,5 +53,5 @@ async def create_message(body: MessagesBody, request: Request, models: ModelsDep
 async def count_tokens(body: CountTokensBody, models: ModelsDep) -> Response:
     headers = body.ignored_header()
     _, service = await models.find_started(body.model)
-    prompt = await service.generator.chat_prompt(body.conversation(), **body.template_options())
+    prompt = await service.generator.chat_prompt(body.as_chat(), **body.template_options())
     return JSONResponse({"input_tokens": len(prompt)}, headers=headers)

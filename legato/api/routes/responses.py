@@ -22,14 +22,14 @@ async def create_response(body: ResponsesBody, request: Request, models: ModelsD
     name, service = await models.find_started(body.model)
     params = body.sampling_params({"max_tokens": None, **service.default_params})
     call = ChatCall(
-        messages=body.conversation(),
+        messages=body.as_chat(),
         prompt_field="input",
         params=params,
         template_options=body.template_options(),
         submit_options=body.submit_options(),
     )
     stream = await open_chat(request, service, call)
-    answer = ResponseAnswer(body.settings(name, params))
+    answer = ResponseAnswer(body.settings(name, params), service.generator.vocabulary, body.num_logprobs())
     if body.stream:
         return EventStream(answer.events(stream), stream, format=answer.format, headers=headers)
     return JSONResponse(await read_whole(request, stream, answer.whole(stream)), headers=headers)

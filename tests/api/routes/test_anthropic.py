@@ -279,3 +279,15 @@ def test_official_client_works_asynchronously(app: FastAPI, generator: FakeGener
 
     plain, final = asyncio.run(run())
     assert [block.text for block in (*plain.content, *final.content)] == ["Paris", "Paris"]
+
+
+def test_a_last_message_of_the_assistants_is_the_beginning_of_the_answer(
+    client: TestClient, generator: FakeGenerator
+) -> None:
+    messages = [USER, {"role": "assistant", "content": "The capital is"}]
+
+    client.post(PATH, json=BODY | {"messages": messages})
+
+    assert prompt_of(generator) == "<user>hi<assistant>The capital is+"  # + stands for "go on"
+    count = client.post(f"{PATH}/count_tokens", json={"messages": messages}).json()
+    assert count == {"input_tokens": len("<user>hi<assistant>The capital is+")}

@@ -267,3 +267,23 @@ def test_official_client_works_asynchronously(app: FastAPI, generator: FakeGener
             return plain.output_text, final.output_text
 
     assert asyncio.run(run()) == ("Paris", "Paris")
+
+
+def test_logprobs_stand_beside_the_text_streamed_and_plain(
+    client: TestClient, generator: FakeGenerator
+) -> None:
+    generator.output = "héy"  # é is two tokens: the first waits for the second
+    body = {"input": "hi", "include": ["message.output_text.logprobs"], "top_logprobs": 2}
+
+    plain = client.post(PATH, json=body).json()["output"][0]["content"][0]["logprobs"]
+    events = named_events_of(client.post(PATH, json=body | {"stream": True}).text)
+
+    deltas = [event["logprobs"] for event in events if event["type"] == "response.output_text.delta"]
+    assert [len(logprobs) for logprobs in deltas] == [1, 2, 1]
+    assert [entry for logprobs in deltas for entry in logprobs] == plain
+    assert b"".join(bytes(entry["bytes"]) for entry in plain).decode() == "héy"
+    assert [len(entry["top_logprobs"]) for entry in plain] == [2, 2, 2, 2]
+    [done] = [event for event in events if event["type"] == "response.output_text.done"]
+    assert done["logprobs"] == plain
+    assert events[-1]["response"]["output"][0]["content"][0]["logprobs"] == plain
+    assert events[-1]["response"]["top_logprobs"] == 2
