@@ -36,6 +36,12 @@ class EngineConfig:
     chat_template: str | None = flag(
         None, "a file with a Jinja chat template, instead of the model's own", type=str
     )
+    tool_call_parser: str = flag(
+        "auto",
+        "the form in which the model writes calls of tools; auto takes what its chat template speaks of, and"
+        " hermes where that speaks of none",
+        choices=("auto", "hermes", "llama3_json", "mistral"),
+    )
     trust_remote_code: bool = flag(
         False,
         "refused: legato never runs code that comes with a model",
@@ -136,6 +142,9 @@ class ServerConfig:
         None, "OpenAI server of vLLM that answers /generate_vllm", type=str, is_url=True
     )
     log_level: str = flag("info", "how much is logged", choices=("debug", "info", "warning", "error"))
+    enable_auto_tool_choice: bool = flag(
+        True, "the model may call the tools of a request as it likes: always so, the flag changes nothing"
+    )
     enable_log_requests: bool = flag(False, "log a line for each request (never its text)")
 
 

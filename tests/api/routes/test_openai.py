@@ -95,8 +95,8 @@ def test_prompts_that_are_none_are_refused_and_nothing_runs(
         ([{"role": "user", "content": []}], "messages.0.content"),
         ([{"role": "user", "content": 7}], "messages.0.content"),
         ([{"role": "user", "content": [{"type": "text"}]}], "messages.0.content.0.text"),
-        ([USER, {"role": "tool", "content": "x"}], "messages.1.role"),
-        ([USER, {"role": "assistant", "content": "", "tool_calls": [{}]}], "messages.1.tool_calls"),
+        ([USER, {"role": "tool", "content": "x"}], "messages.1.tool_call_id"),
+        ([USER, {"role": "assistant", "content": "", "tool_calls": [{}]}], "messages.1.tool_calls.0"),
     ],
 )
 def test_faults_of_messages_are_named(client: TestClient, messages: Any, param: str) -> None:
