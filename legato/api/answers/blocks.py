@@ -5,9 +5,10 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from legato.api.answers.chat import ChatDelta, ChatStream, ToolCallDelta
+from legato.api.answers.chat import ChatDelta, ChatStream
 from legato.core.sampling_params import FinishReason
 from legato.frontend.generator import Usage
+from legato.tokenization.tool_calls.reader import ToolCallDelta
 
 Json = dict[str, Any]
 

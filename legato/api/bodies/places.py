@@ -23,5 +23,22 @@ def text_of(place: str, value: Mapping[str, Any], name: str) -> str:
     return text
 
 
+def name_of(place: str, value: Mapping[str, Any], name: str) -> str:
+    """Like text_of, of a text that names something, so it cannot be empty."""
+    text = text_of(place, value, name)
+    if not text:
+        refuse(f"{place}.{name}", "must be a text that is not empty")
+    return text
+
+
+def known_call(place: str, value: Mapping[str, Any], name: str, messages: Messages) -> str:
+    """The id in the field `name`, which must be that of a call in `messages`. Raises RequestError."""
+    call_id = name_of(place, value, name)
+    calls = (call["id"] for message in messages for call in message.get("tool_calls", ()))
+    if call_id not in calls:
+        refuse(f"{place}.{name}", f"{call_id[:64]!r} is the id of no call that stands before it")
+    return call_id
+
+
 def refuse(place: str, reason: str, *, code: str = "invalid_value") -> NoReturn:
     raise RequestError(f"{place}: {reason}", param=place, code=code)

@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 
 from legato.api.answers.anthropic import ANTHROPIC_EVENTS, MessageAnswer
 from legato.api.answers.plain import read_whole
-from legato.api.bodies.anthropic import CountTokensBody, MessagesBody
+from legato.api.bodies.anthropic.body import CountTokensBody, MessagesBody
 from legato.api.chat_call import ChatCall, open_chat
 from legato.api.sse import EventStream
 from legato.api.transport.json_body import StrictJsonRoute
@@ -39,6 +39,7 @@ async def create_message(body: MessagesBody, request: Request, models: ModelsDep
     call = ChatCall(
         messages=body.as_chat(),
         params=body.sampling_params(service.default_params),
+        **body.tool_options(),
         template_options=body.template_options(),
         submit_options=body.submit_options(),
     )
@@ -53,5 +54,7 @@ async def create_message(body: MessagesBody, request: Request, models: ModelsDep
 async def count_tokens(body: CountTokensBody, models: ModelsDep) -> Response:
     headers = body.ignored_header()
     _, service = await models.find_started(body.model)
-    prompt = await service.generator.chat_prompt(body.as_chat(), **body.template_options())
+    prompt = await service.generator.chat_prompt(
+        body.as_chat(), tools=body.told_tools(), **body.template_options()
+    )
     return JSONResponse({"input_tokens": len(prompt)}, headers=headers)

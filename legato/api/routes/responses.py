@@ -5,7 +5,7 @@ from fastapi.responses import JSONResponse
 
 from legato.api.answers.plain import read_whole
 from legato.api.answers.responses import ResponseAnswer
-from legato.api.bodies.responses import ResponsesBody
+from legato.api.bodies.responses.body import ResponsesBody
 from legato.api.chat_call import ChatCall, open_chat
 from legato.api.routes.openai import ERRORS
 from legato.api.sse import EventStream
@@ -25,6 +25,7 @@ async def create_response(body: ResponsesBody, request: Request, models: ModelsD
         messages=body.as_chat(),
         prompt_field="input",
         params=params,
+        **body.tool_options(),
         template_options=body.template_options(),
         submit_options=body.submit_options(),
     )

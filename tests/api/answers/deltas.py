@@ -3,9 +3,10 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from legato.api.answers.chat import ChatDelta, ToolCallDelta
+from legato.api.answers.chat import ChatDelta
 from legato.core.sampling_params import FinishReason
 from legato.frontend.generator import Usage
+from legato.tokenization.tool_calls.reader import ToolCallDelta
 
 PROMPT_LEN, CACHED_LEN = 7, 3
 

@@ -8,8 +8,8 @@ from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
 from legato.api.answers.anthropic import MessageAnswer
-from legato.api.answers.chat import ToolCallDelta
 from legato.core.sampling_params import FinishReason
+from legato.tokenization.tool_calls.reader import ToolCallDelta
 from tests.api.answers.deltas import WrittenStream
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)

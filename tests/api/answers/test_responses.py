@@ -7,10 +7,10 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from legato.api.answers.chat import ToolCallDelta
 from legato.api.answers.responses import ResponseAnswer
 from legato.api.errors import ErrorAnswer
 from legato.core.sampling_params import FinishReason
+from legato.tokenization.tool_calls.reader import ToolCallDelta
 from tests.api.answers.deltas import WrittenStream
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)

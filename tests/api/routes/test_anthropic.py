@@ -291,3 +291,63 @@ def test_a_last_message_of_the_assistants_is_the_beginning_of_the_answer(
     assert prompt_of(generator) == "<user>hi<assistant>The capital is+"  # + stands for "go on"
     count = client.post(f"{PATH}/count_tokens", json={"messages": messages}).json()
     assert count == {"input_tokens": len("<user>hi<assistant>The capital is+")}
+
+
+WEATHER = {
+    "name": "weather",
+    "description": "The weather of a city.",
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
+
+
+@pytest.mark.parametrize("tokens_per_delta", [1, 5, 99])
+def test_calls_are_blocks_that_a_client_can_send_back(
+    sdk: anthropic.Anthropic, generator: FakeGenerator, tokens_per_delta: int
+) -> None:
+    generator.output, generator.tokens_per_delta = f"Let me look. {CALL}", tokens_per_delta
+    request: Any = {"model": "fake", "max_tokens": 200, "messages": [USER], "tools": [WEATHER]}
+
+    plain = sdk.messages.create(**request)
+    with sdk.messages.stream(**request) as stream:
+        streamed = stream.get_final_message()
+
+    for message in (plain, streamed):
+        text, call = message.content
+        assert message.stop_reason == "tool_use"
+        assert text.type == "text"
+        assert text.text == "Let me look."
+        assert call.type == "tool_use"
+        assert (call.name, call.input) == ("weather", {"city": "Paris"})
+    result = {"type": "tool_result", "tool_use_id": plain.content[1].id, "content": "rain"}  # type: ignore[union-attr]
+    turn = blocks("user", result, {"type": "text", "text": "Well?"})
+    request["messages"] = [USER, {"role": "assistant", "content": plain.content}, turn]
+    sdk.messages.create(**request)
+    expected = "<weather><user>hi<assistant>Let me look.<tool>rain<user>Well?<assistant>"
+    assert prompt_of(generator) == expected
+    del request["max_tokens"]
+    assert sdk.messages.count_tokens(**request).input_tokens == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0.type"),
+        ({"tools": [WEATHER | {"name": "a b"}]}, "tools.0.name"),
+        ({"tools": [{"name": "weather"}]}, "tools.0.input_schema"),
+        ({"tools": [WEATHER | {"input_schema": {"type": "array"}}]}, "tools.0.input_schema"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "often"}}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "time"}}, "tool_choice"),
+        ({"tool_choice": {"type": "auto", "disable_parallel_tool_use": 1}}, "tool_choice"),
+        (
+            {"messages": [blocks("user", {"type": "tool_result", "tool_use_id": "x"})]},
+            "messages.0.content.0.tool_use_id",
+        ),
+        (
+            {"messages": [USER, blocks("assistant", {"type": "tool_use", "id": "a", "name": "b"})]},
+            "messages.1.content.0.input",
+        ),
+    ],
+)
+def test_faults_of_tools_are_named(client: TestClient, fields: dict[str, Any], place: str) -> None:
+    assert place in refusal(client, BODY | fields)["message"]

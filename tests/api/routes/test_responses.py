@@ -127,7 +127,13 @@ def test_items_are_a_conversation_whoever_wrote_them(client: TestClient, generat
         ([{"type": "item_reference", "id": "x"}], "input.0.type"),
         ([{"type": "web_search_call"}], "input.0.type"),
         ([{"type": "function_call", "name": "f", "arguments": "{}"}], "input.0.call_id"),
-        ([{"type": "function_call_output", "call_id": "a", "output": 1}], "input.0.output"),
+        (
+            [
+                {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "a", "output": 1},
+            ],
+            "input.1.output",
+        ),
         ([{"role": "user", "content": "x"}] * 257, "input"),
         ("x" * 2000, "input"),
     ],
@@ -287,3 +293,68 @@ def test_logprobs_stand_beside_the_text_streamed_and_plain(
     assert done["logprobs"] == plain
     assert events[-1]["response"]["output"][0]["content"][0]["logprobs"] == plain
     assert events[-1]["response"]["top_logprobs"] == 2
+
+
+WEATHER = {
+    "type": "function",
+    "name": "weather",
+    "description": "The weather of a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
+
+
+@pytest.mark.parametrize("tokens_per_delta", [1, 5, 99])
+def test_calls_are_items_that_a_client_can_send_back(
+    sdk: openai.OpenAI, generator: FakeGenerator, tokens_per_delta: int
+) -> None:
+    generator.output, generator.tokens_per_delta = f"Let me look. {CALL}", tokens_per_delta
+    tools: Any = [WEATHER]
+
+    plain = sdk.responses.create(model="fake", input="hi", tools=tools)
+    with sdk.responses.stream(model="fake", input="hi", tools=tools) as stream:
+        streamed = stream.get_final_response()
+
+    for response in (plain, streamed):
+        message, call = response.output
+        assert response.status == "completed"
+        assert message.type == "message"
+        assert response.output_text == "Let me look."
+        assert call.type == "function_call"
+        assert (call.name, call.arguments) == ("weather", '{"city": "Paris"}')
+    assert plain.tools[0].to_dict()["name"] == "weather"
+    result = {"type": "function_call_output", "call_id": plain.output[1].call_id, "output": "rain"}  # type: ignore[union-attr]
+    history: Any = [{"role": "user", "content": "hi"}, *plain.output, result]
+    sdk.responses.create(model="fake", input=history, tools=tools)
+    assert prompt_of(generator) == "<weather><user>hi<assistant>Let me look.<tool>rain<assistant>"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
+        ({"tools": [{"type": "function", "name": "a b"}]}, "tools.0.name"),
+        ({"tools": [WEATHER | {"parameters": {"type": "array"}}]}, "tools.0.parameters"),
+        ({"tools": [WEATHER, WEATHER]}, "tools"),
+        ({"tools": [WEATHER], "tool_choice": "often"}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "function", "name": "time"}}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        (
+            {"input": [{"type": "function_call_output", "call_id": "call_x", "output": "rain"}]},
+            "input.0.call_id",
+        ),
+    ],
+)
+def test_faults_of_tools_are_named(client: TestClient, fields: dict[str, Any], param: str) -> None:
+    assert refused(client, PATH, {"input": "hi", **fields})["param"].startswith(param)
+
+
+def test_allowed_tools_are_those_that_may_be_called(client: TestClient, generator: FakeGenerator) -> None:
+    generator.output = CALL
+    time_ = {"type": "function", "name": "time"}
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [time_]}
+
+    answer = client.post(PATH, json={"input": "hi", "tools": [WEATHER, time_], "tool_choice": choice}).json()
+
+    assert [item["type"] for item in answer["output"]] == ["message"]  # it reads like a call, but is text
+    assert answer["tool_choice"] == choice

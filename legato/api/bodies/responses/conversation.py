@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from legato.api.bodies.places import Messages, named, refuse, text_of
-from legato.tokenization.messages import ROLES
+from legato.api.bodies.places import Messages, known_call, name_of, named, refuse, text_of
 
+ROLES = ("system", "developer", "user", "assistant")
 TEXT_TYPES = ("input_text", "output_text", "text", "refusal")
 ITEM_TYPES = "message, function_call and function_call_output"
 
@@ -33,11 +33,11 @@ def _add_item(messages: Messages, place: str, item: Any) -> None:
             messages.append(
                 {
                     "role": "tool",
-                    "tool_call_id": text_of(place, item, "call_id"),
+                    "tool_call_id": known_call(place, item, "call_id", messages),
                     "content": _content(f"{place}.output", item.get("output")),
                 }
             )
-        case "reasoning":  # of another model: ResponsesBody tells that it is not read
+        case "reasoning":  # of another model: the body tells that it is not read
             pass
         case other:
             refuse(
@@ -56,8 +56,8 @@ def _message(place: str, item: Mapping[str, Any]) -> dict[str, Any]:
 
 def _add_call(messages: Messages, place: str, item: Mapping[str, Any]) -> None:
     """A call belongs to the turn of the assistant that it follows."""
-    function = {name: text_of(place, item, name) for name in ("name", "arguments")}
-    call = {"id": text_of(place, item, "call_id"), "type": "function", "function": function}
+    function = {"name": name_of(place, item, "name"), "arguments": text_of(place, item, "arguments")}
+    call = {"id": name_of(place, item, "call_id"), "type": "function", "function": function}
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": ""})
     messages[-1].setdefault("tool_calls", []).append(call)

@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from legato.api.bodies.anthropic_blocks import chat_messages
+from legato.api.bodies.anthropic.conversation import chat_messages
+from legato.api.bodies.anthropic.tools import ToolFields
 from legato.api.bodies.generation import GenerationBody, Int64, Texts, at_most, one_of, optional
 from legato.api.bodies.messages import TemplateFields
 from legato.api.bodies.openai import MODEL
@@ -12,7 +13,7 @@ from legato.api.bodies.places import Messages
 from legato.api.limits import check_limit
 
 
-class ConversationFields(TemplateFields):
+class ConversationFields(TemplateFields, ToolFields):
     """What both routes share: the conversation that a prompt is made of."""
 
     model: str | None = MODEL

@@ -4,13 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from legato.api.bodies.places import Messages, named, refuse, text_of
+from legato.api.bodies.places import Messages, known_call, name_of, named, refuse, text_of
 
 ROLES = ("user", "assistant", "system")
 UNREAD_TYPES = (
     "thinking",
     "redacted_thinking",
-)  # of another model: MessagesBody tells that they are not read
+)  # of another model: the body tells that they are not read
 
 
 def chat_messages(messages: list[Any], system: str | list[Any] | None) -> Messages:
@@ -59,8 +59,8 @@ def _call(place: str, block: Mapping[str, Any]) -> dict[str, Any]:
     arguments = json.dumps(
         named(f"{place}.input", block.get("input"), "set of arguments"), ensure_ascii=False
     )
-    function = {"name": text_of(place, block, "name"), "arguments": arguments}
-    return {"id": text_of(place, block, "id"), "type": "function", "function": function}
+    function = {"name": name_of(place, block, "name"), "arguments": arguments}
+    return {"id": name_of(place, block, "id"), "type": "function", "function": function}
 
 
 def _add_user_blocks(chat: Messages, place: str, content: list[Any]) -> None:
@@ -73,7 +73,7 @@ def _add_user_blocks(chat: Messages, place: str, content: list[Any]) -> None:
                 texts.append(text_of(where, block, "text"))
             case "tool_result":
                 _flush(chat, texts)
-                chat.append(_result_message(where, block))
+                chat.append(_result_message(where, block, chat))
             case kind:
                 _refuse_type(where, kind, "text and tool_result")
     _flush(chat, texts)
@@ -87,9 +87,9 @@ def _flush(chat: Messages, texts: list[str]) -> None:
         texts.clear()
 
 
-def _result_message(place: str, block: Mapping[str, Any]) -> dict[str, Any]:
+def _result_message(place: str, block: Mapping[str, Any], chat: Messages) -> dict[str, Any]:
     """A result without content is an empty one."""
-    call_id = text_of(place, block, "tool_use_id")
+    call_id = known_call(place, block, "tool_use_id", chat)
     text = _joined(f"{place}.content", block.get("content") or "")
     return {"role": "tool", "tool_call_id": call_id, "content": text}
 

@@ -8,7 +8,8 @@ from legato.api.bodies.generation import GenerationBody, Int64, at_most, one_of,
 from legato.api.bodies.messages import TemplateFields
 from legato.api.bodies.openai import MODEL
 from legato.api.bodies.places import Messages
-from legato.api.bodies.response_items import messages_of_items
+from legato.api.bodies.responses.conversation import messages_of_items
+from legato.api.bodies.responses.tools import FlatToolFields
 from legato.core.errors import RequestError
 from legato.core.sampling_params import MAX_LOGPROBS, SamplingParams
 
@@ -28,7 +29,7 @@ STATELESS = "nothing is stored between two calls"
 NEEDS_A_STORE = ("background", "conversation", "previous_response_id", "prompt")
 
 
-class ResponsesBody(GenerationBody, TemplateFields):
+class ResponsesBody(GenerationBody, TemplateFields, FlatToolFields):
     """Body of /v1/responses."""
 
     model: str | None = MODEL
@@ -91,15 +92,13 @@ class ResponsesBody(GenerationBody, TemplateFields):
             "max_output_tokens": self.max_output_tokens,
             "max_tool_calls": None,
             "metadata": self.metadata or {},
-            "parallel_tool_calls": True,
             "reasoning": {"effort": None, "summary": None},
             "service_tier": "default",
             "temperature": params.temperature,
             "text": {"format": {"type": "text"}},
-            "tool_choice": "auto",
-            "tools": [],
             "top_logprobs": self.top_logprobs or 0,
             "top_p": params.top_p,
             "truncation": "disabled",
             "user": self.user,
+            **self.tool_settings(),
         }
