@@ -21,6 +21,7 @@ class ChatCall:
 
     messages          as plain_messages takes them
     prompt_field      the body's field that they came in
+    names             that can abort the call
     tools             that the model may call, as tool_choice says
     parallel_tool_calls  False = at most one call an answer
     template_options  of Generator.chat_prompt
@@ -31,6 +32,7 @@ class ChatCall:
     params: SamplingParams
     prompt_field: str = "messages"
     n: int = 1
+    names: Sequence[str] = ()
     tools: Sequence[Tool] = ()
     tool_choice: ToolChoice = ToolChoice()  # noqa: RUF009 - frozen
     parallel_tool_calls: bool = True
@@ -53,7 +55,14 @@ async def open_chat(request: Request, service: ModelService, call: ChatCall) -> 
             )
             raise RequestError(reason, param="tool_choice", code="unsupported")
     stream = await open_stream(
-        request, service, [prompt], call.params, prompt_field=call.prompt_field, n=call.n, **options
+        request,
+        service,
+        [prompt],
+        call.params,
+        prompt_field=call.prompt_field,
+        n=call.n,
+        names=call.names,
+        **options,
     )
     return ChatStream(stream, make_reader)
 

@@ -24,6 +24,7 @@ from legato.core.errors import (
     OverloadedError,
     RequestError,
     UnknownModelError,
+    UnknownRequestError,
 )
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 # The first row whose class fits counts: subclasses stand before their bases. A RequestError brings its code.
 TABLE: tuple[tuple[type[LegatoError], int, str, str | None], ...] = (
     (UnknownModelError, 404, "invalid_request_error", "model_not_found"),
+    (UnknownRequestError, 404, "invalid_request_error", "request_not_found"),
     (RequestError, 400, "invalid_request_error", None),
     (OverloadedError, 429, "overloaded", "queue_full"),
     (ClosedError, 503, "service_unavailable", "shutting_down"),
@@ -52,6 +54,31 @@ ANTHROPIC_TYPES = {
     408: "timeout_error",
     413: "request_too_large",
     429: "rate_limit_error",
+}
+_ERROR_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+        }
+    },
+}
+# How the document of the routes shows them.
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    "4XX": {
+        "description": "A fault of the request",
+        "content": {"application/json": {"schema": _ERROR_SCHEMA}},
+    },
+    "5XX": {
+        "description": "A fault of the server",
+        "content": {"application/json": {"schema": _ERROR_SCHEMA}},
+    },
 }
 
 

@@ -28,10 +28,12 @@ class Answer:
         self._prompt_len = prompt_len
         self._params = params
         self._num_tokens = 0
+        self._cached_len = 0
         self._text = None if tokenizer is None else _detokenizer(tokenizer, params, shown_ids)
 
     def push(self, output: TokenOutput) -> TextDelta:
         """Take in what a step gave; with a finish_reason the answer is over."""
+        self._cached_len = output.cached_len
         finish_reason = output.finish_reason
         stop_reason: str | int | None = self._stop_token(output)
         text, kept = "", []
@@ -58,6 +60,18 @@ class Answer:
             stop_reason=stop_reason,
             logprobs=tuple(output.logprobs[: len(kept)]),
             prompt_logprobs=tuple(output.prompt_logprobs),
+        )
+
+    def abort(self) -> TextDelta:
+        """The last delta of an answer that somebody ends: what was held back, and no more tokens."""
+        return self.push(
+            TokenOutput(
+                request_id="",
+                index=self._num_tokens,
+                token_ids=[],
+                finish_reason=FinishReason.ABORT,
+                cached_len=self._cached_len,
+            )
         )
 
     def _stop_token(self, output: TokenOutput) -> int | None:

@@ -1,6 +1,6 @@
 """The generator: what every route, the command line and the Python API ask for text."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,6 +47,15 @@ class TextDelta:
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerInfo:
+    """special_tokens: role -> text, e.g. {"eos": "<|im_end|>"}; chat_template: its Jinja source."""
+
+    special_tokens: Mapping[str, str]
+    chat_template: str | None
+    vocab_size: int
+
+
 class TextStream(Protocol):
     """The deltas of one call, as they come; ends when each prompt's answer has ended.
 
@@ -59,8 +68,11 @@ class TextStream(Protocol):
 
     def __aiter__(self) -> AsyncIterator[TextDelta]: ...
 
+    def abort(self) -> None:
+        """End what still runs, from any thread: each such answer gets a last delta with the reason ABORT."""
+
     async def aclose(self) -> None:
-        """Abort what still runs; harmless after the end."""
+        """Abort what still runs, for nobody reads any more; harmless after the end."""
 
 
 class Vocabulary(Protocol):
@@ -129,3 +141,7 @@ class Generator(Protocol):
     async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
 
     async def detokenize(self, token_ids: Sequence[int]) -> str: ...
+
+    def tokenizer_info(self) -> TokenizerInfo:
+        """What the model's tokenizer is. Raises RequestError when the model has none."""
+        ...

@@ -27,11 +27,11 @@ class MessageAnswer(BlockAnswer):
     def __init__(self, *, model: str) -> None:
         super().__init__()
         self._model = model
-        self._id = f"msg_{uuid.uuid4().hex}"
+        self.id = f"msg_{uuid.uuid4().hex}"
 
     def body(self) -> Json:
         return {
-            "id": self._id,
+            "id": self.id,
             "type": "message",
             "role": "assistant",
             "model": self._model,

@@ -26,9 +26,11 @@ Json = dict[str, Any]
 class AnswerHead:
     """What stands in every part of an answer, and what its parts are made with.
 
+    id       as new_id() makes them
     prompts  token ids of each prompt
     """
 
+    id: str
     model: str
     fingerprint: str
     report: Report
@@ -52,11 +54,16 @@ class OpenAIAnswer(ABC):
         self._prompts = head.prompts
         self._names = TokenNames(head.vocabulary, head.report.tokens_as_ids, self.byte_prefix)
         self._head = {
-            "id": f"{self.id_prefix}-{uuid.uuid4().hex}",
+            "id": head.id,
             "created": int(time.time()),
             "model": head.model,
             "system_fingerprint": head.fingerprint,
         }
+
+    @classmethod
+    def new_id(cls) -> str:
+        """Made before the call is queued, so that the call can be ended by it."""
+        return f"{cls.id_prefix}-{uuid.uuid4().hex}"
 
     def whole(self, answers: Sequence[Answer]) -> Json:
         choices = [self._whole_choice(index, answer) for index, answer in enumerate(answers)]

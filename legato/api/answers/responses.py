@@ -35,7 +35,7 @@ class ResponseAnswer(BlockAnswer):
         self._waiting: list[Json] = []  # logprobs of tokens whose text has not come yet
         self._logprobs: list[list[Json]] = []  # of each block
         self._settings = dict(settings)
-        self._id = f"resp_{uuid.uuid4().hex}"
+        self.id = f"resp_{uuid.uuid4().hex}"
         self._created_at = int(time.time())
         self._num_events = 0
         self._item_ids: list[str] = []
@@ -49,7 +49,7 @@ class ResponseAnswer(BlockAnswer):
         status = self._status()
         reason = self.finish_reason and INCOMPLETE_REASONS.get(self.finish_reason, self.finish_reason.value)
         return {
-            "id": self._id,
+            "id": self.id,
             "object": "response",
             "created_at": self._created_at,
             "status": status,

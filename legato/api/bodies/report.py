@@ -15,7 +15,7 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 class StreamOptions(BaseModel):
     """What a stream tells beside the text."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(extra="allow", strict=True)
 
     include_usage: bool = Field(default=False, description="a last chunk with the usage of the whole call")
     continuous_usage_stats: bool = Field(default=False, description="the usage so far in every chunk")

@@ -5,32 +5,34 @@ from fastapi.responses import JSONResponse
 
 from legato.api.answers.plain import read_whole
 from legato.api.answers.responses import ResponseAnswer
+from legato.api.bodies.contract import contract_headers
 from legato.api.bodies.responses.body import ResponsesBody
 from legato.api.chat_call import ChatCall, open_chat
-from legato.api.routes.openai import ERRORS
+from legato.api.errors import ERROR_RESPONSES
 from legato.api.sse import EventStream
 from legato.api.transport.json_body import StrictJsonRoute
 from legato.api.transport.model_lookup import ModelsDep
 
-router = APIRouter(route_class=StrictJsonRoute, responses=ERRORS, tags=["OpenAI"])
+router = APIRouter(route_class=StrictJsonRoute, responses=ERROR_RESPONSES, tags=["OpenAI"])
 
 
 @router.post("/v1/responses", response_model=None, summary="Answer a conversation, as a list of output items")
 async def create_response(body: ResponsesBody, request: Request, models: ModelsDep) -> Response:
     """Apply the model's chat template and generate one answer; `stream: true` sends it as typed events."""
-    headers = body.ignored_header()
+    headers = contract_headers(request, body)
     name, service = await models.find_started(body.model)
     params = body.sampling_params({"max_tokens": None, **service.default_params})
+    answer = ResponseAnswer(body.settings(name, params), service.generator.vocabulary, body.num_logprobs())
     call = ChatCall(
         messages=body.as_chat(),
         prompt_field="input",
         params=params,
+        names=[answer.id, *body.names()],
         **body.tool_options(),
         template_options=body.template_options(),
         submit_options=body.submit_options(),
     )
     stream = await open_chat(request, service, call)
-    answer = ResponseAnswer(body.settings(name, params), service.generator.vocabulary, body.num_logprobs())
     if body.stream:
         return EventStream(answer.events(stream), stream, format=answer.format, headers=headers)
     return JSONResponse(await read_whole(request, stream, answer.whole(stream)), headers=headers)

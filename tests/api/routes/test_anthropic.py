@@ -109,6 +109,24 @@ def test_sampling_fields_reach_the_engine(client: TestClient, generator: FakeGen
     assert (params.temperature, params.top_p, params.top_k, params.max_tokens) == (0.5, 0.9, 7, 50)
 
 
+def test_what_is_not_read_is_named_and_hints_are_not(client: TestClient) -> None:
+    hint = {"cache_control": {"type": "ephemeral"}}
+    thought = {"type": "thinking", "thinking": "hm", "signature": "x"}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "a"} | hint]},
+        {"role": "assistant", "content": [thought, {"type": "text", "text": "b"}]},
+        USER,
+    ]
+
+    response = client.post(PATH, json=BODY | hint | {"messages": messages, "thinking": {"type": "adaptive"}})
+
+    ignored = "messages.content.signature,messages.content.thinking,thinking"
+    assert response.headers["x-legato-ignored"] == ignored
+    off = client.post(PATH, json=BODY | {"thinking": {"type": "disabled"}, "service_tier": "standard_only"})
+    assert not {"x-legato-ignored", "x-legato-adjusted"} & set(off.headers)
+    assert "mcp_servers" in refusal(client, BODY | {"mcp_servers": [{}]})["message"]
+
+
 @pytest.mark.parametrize(
     ("change", "place"),
     [
@@ -319,11 +337,12 @@ def test_calls_are_blocks_that_a_client_can_send_back(
         assert text.text == "Let me look."
         assert call.type == "tool_use"
         assert (call.name, call.input) == ("weather", {"city": "Paris"})
-    result = {"type": "tool_result", "tool_use_id": plain.content[1].id, "content": "rain"}  # type: ignore[union-attr]
+    called: Any = plain.content[1]
+    result = {"type": "tool_result", "tool_use_id": called.id, "content": "rain", "is_error": True}
     turn = blocks("user", result, {"type": "text", "text": "Well?"})
     request["messages"] = [USER, {"role": "assistant", "content": plain.content}, turn]
     sdk.messages.create(**request)
-    expected = "<weather><user>hi<assistant>Let me look.<tool>rain<user>Well?<assistant>"
+    expected = "<weather><user>hi<assistant>Let me look.<tool>Error: rain<user>Well?<assistant>"
     assert prompt_of(generator) == expected
     del request["max_tokens"]
     assert sdk.messages.count_tokens(**request).input_tokens == len(expected)

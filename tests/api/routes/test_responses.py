@@ -178,7 +178,22 @@ def test_values_that_ask_for_nothing_pass(client: TestClient) -> None:
     response = client.post(PATH, json={"input": "hi", **body})
 
     assert response.status_code == 200
-    assert "x-legato-ignored" not in response.headers
+    assert not {"x-legato-ignored", "x-legato-adjusted"} & set(response.headers)
+
+
+def test_what_is_not_read_is_named(client: TestClient) -> None:
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": "hi", "detail": "low"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+    ]
+    body = {"input": items, "reasoning": {"effort": "low"}, "text": {"verbosity": "low"}, "store": True}
+
+    response = client.post(PATH, json=body | {"max_tokens": 5, "max_output_tokens": 6})
+
+    ignored = "input.content.detail,input.summary,reasoning,text.verbosity"
+    assert response.headers["x-legato-ignored"] == ignored
+    assert response.headers["x-legato-adjusted"] == "max_tokens,store"
+    assert response.json()["store"] is False
 
 
 def test_created_goes_out_before_the_first_token_and_text_not(app: FastAPI, generator: FakeGenerator) -> None:

@@ -1,20 +1,43 @@
 """Bodies of Anthropic's routes: /v1/messages and /v1/messages/count_tokens."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from legato.api.bodies.anthropic.conversation import chat_messages
 from legato.api.bodies.anthropic.tools import ToolFields
+from legato.api.bodies.foreign_fields import Shape
 from legato.api.bodies.generation import GenerationBody, Int64, Texts, at_most, one_of, optional
 from legato.api.bodies.messages import TemplateFields
 from legato.api.bodies.openai import MODEL
 from legato.api.bodies.places import Messages
 from legato.api.limits import check_limit
 
+TEXT: Shape = {"type": None, "text": None, "cache_control": None, "citations": None}
+SHAPES: Mapping[str, Shape] = {
+    "messages": {
+        "role": None,
+        "content": TEXT
+        | {"id": None, "name": None, "input": None, "tool_use_id": None, "content": TEXT, "is_error": None},
+    },
+    "system": TEXT,
+    "tool_choice": {"type": None, "name": None, "disable_parallel_tool_use": None},
+    "tools": {
+        "type": None,
+        "name": None,
+        "description": None,
+        "input_schema": None,
+        "strict": None,
+        "cache_control": None,
+    },
+}
+
 
 class ConversationFields(TemplateFields, ToolFields):
     """What both routes share: the conversation that a prompt is made of."""
+
+    shapes = SHAPES
 
     model: str | None = MODEL
     messages: Annotated[
@@ -29,6 +52,13 @@ class ConversationFields(TemplateFields, ToolFields):
     system: Annotated[str | list[Any] | None, one_of("a text or a list of text blocks")] = optional(
         "a system message before the conversation"
     )
+
+    thinking: dict[str, Any] | None = optional("not read: legato knows no thinking apart from the answer")
+
+    def ignored(self) -> list[str]:
+        """As for every body; and `thinking`, unless it is to be off, which it is."""
+        is_off = self.thinking is None or self.thinking.get("type") == "disabled"
+        return [*super().ignored(), *([] if is_off else ["thinking"])]
 
     def as_chat(self) -> Messages:
         return chat_messages(self.messages, self.system)

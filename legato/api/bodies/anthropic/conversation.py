@@ -88,10 +88,13 @@ def _flush(chat: Messages, texts: list[str]) -> None:
 
 
 def _result_message(place: str, block: Mapping[str, Any], chat: Messages) -> dict[str, Any]:
-    """A result without content is an empty one."""
+    """A result without content is an empty one; one that is an error says so."""
     call_id = known_call(place, block, "tool_use_id", chat)
     text = _joined(f"{place}.content", block.get("content") or "")
-    return {"role": "tool", "tool_call_id": call_id, "content": text}
+    is_error = block.get("is_error")
+    if not isinstance(is_error, bool | None):
+        refuse(f"{place}.is_error", "must be true or false")
+    return {"role": "tool", "tool_call_id": call_id, "content": f"Error: {text}" if is_error else text}
 
 
 def _joined(place: str, content: Any) -> str:

@@ -16,7 +16,7 @@ CHOICES = '{"type": "auto"}, {"type": "any"}, {"type": "none"} or {"type": "tool
 class ToolBody(BaseModel):
     """One tool that the client runs."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(extra="allow", strict=True)
 
     type: Literal["custom"] | None = optional("tools of other types, which Anthropic runs, are refused")
     name: Annotated[str, Field(pattern=NAME_PATTERN, description="letters, digits, _ and -, at most 64")]

@@ -1,9 +1,11 @@
 """Body of /v1/responses: OpenAI's Responses API as far as nothing is stored between two calls."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from legato.api.bodies.foreign_fields import Shape
 from legato.api.bodies.generation import GenerationBody, Int64, at_most, one_of, optional, unsupported
 from legato.api.bodies.messages import TemplateFields
 from legato.api.bodies.openai import MODEL
@@ -24,13 +26,37 @@ EMPTY_INCLUDES = (
     "web_search_call.action.sources",
     "web_search_call.results",
 )
+PLAIN_TEXT = {"type": "text"}
 STATELESS = "nothing is stored between two calls"
+PART: Shape = {"type": None, "text": None, "refusal": None, "annotations": None, "logprobs": None}
 # These need what an earlier call or the server has stored, or a call that goes on without its client.
 NEEDS_A_STORE = ("background", "conversation", "previous_response_id", "prompt")
 
 
+SHAPES: Mapping[str, Shape] = {
+    "input": {
+        "type": None,
+        "role": None,
+        "content": PART,
+        "call_id": None,
+        "name": None,
+        "arguments": None,
+        "output": PART,
+        # of an answer that is sent back
+        "id": None,
+        "status": None,
+    },
+    "stream_options": {"include_usage": None, "include_obfuscation": None},
+    "text": {"format": {"type": None}},
+    "tool_choice": {"type": None, "name": None, "mode": None, "tools": {"type": None, "name": None}},
+    "tools": {"type": None, "name": None, "description": None, "parameters": None, "strict": None},
+}
+
+
 class ResponsesBody(GenerationBody, TemplateFields, FlatToolFields):
     """Body of /v1/responses."""
+
+    shapes = SHAPES
 
     model: str | None = MODEL
     input: Annotated[
@@ -51,11 +77,22 @@ class ResponsesBody(GenerationBody, TemplateFields, FlatToolFields):
     )
     metadata: Annotated[dict[str, str] | None, at_most("fields")] = optional("stands in the response again")
     user: str | None = optional("stands in the response again")
+    text: dict[str, Any] | None = optional("the form of the answer", {"format": PLAIN_TEXT})
     background: bool | None = optional(f"not true: {STATELESS}", False)
     conversation: Any = optional(f"refused: {STATELESS}")
     previous_response_id: str | None = optional(f"refused: {STATELESS}")
     prompt: Any = optional(f"refused: {STATELESS}")
     truncation: str | None = optional("only `disabled`: what is too long is refused", "disabled")
+
+    def adjusted(self) -> list[str]:
+        """As for every body; obfuscation, which would pad the events of a stream; an overruled max_tokens."""
+        is_padded = (self.stream_options or {}).get("include_obfuscation") is True
+        is_overruled = len({self.max_tokens, self.max_output_tokens} - {None}) > 1
+        return [
+            *super().adjusted(),
+            *(["stream_options.include_obfuscation"] if is_padded else []),
+            *(["max_tokens"] if is_overruled else []),
+        ]
 
     def as_chat(self) -> Messages:
         return messages_of_items(self.input, self.instructions)
@@ -76,6 +113,8 @@ class ResponsesBody(GenerationBody, TemplateFields, FlatToolFields):
                 raise RequestError(reason, param=name, code="unsupported")
         if self.truncation not in (None, "disabled"):
             raise unsupported("truncation")
+        if self.text_format() != PLAIN_TEXT:
+            raise unsupported("text.format")
         given = super().given_params()
         if self.max_output_tokens is not None:
             if self.max_output_tokens < 1:
@@ -83,6 +122,9 @@ class ResponsesBody(GenerationBody, TemplateFields, FlatToolFields):
                 raise RequestError(f"{name} must be at least 1, not {self.max_output_tokens}", param=name)
             given["max_tokens"] = self.max_output_tokens
         return given | {"logprobs": self.num_logprobs()}
+
+    def text_format(self) -> Any:
+        return (self.text or {}).get("format") or PLAIN_TEXT
 
     def settings(self, name: str, params: SamplingParams) -> dict[str, Any]:
         """The fields of a response that repeat the request, with what holds where it says nothing."""
@@ -95,7 +137,7 @@ class ResponsesBody(GenerationBody, TemplateFields, FlatToolFields):
             "reasoning": {"effort": None, "summary": None},
             "service_tier": "default",
             "temperature": params.temperature,
-            "text": {"format": {"type": "text"}},
+            "text": {"format": self.text_format()},
             "top_logprobs": self.top_logprobs or 0,
             "top_p": params.top_p,
             "truncation": "disabled",
