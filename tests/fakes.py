@@ -11,6 +11,7 @@ import numpy as np
 from legato.core.errors import RequestError
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.core.timing import Timing
 from legato.frontend.generator import ChatMessage, Prompt, TextDelta, TokenizerInfo, Usage
 from legato.modelfiles.model_config import ModelConfig
 from legato.models.registry import build_program
@@ -185,6 +186,7 @@ class FakeGenerator:
                 finish_reason=reason,
                 stop_reason=stop,
                 logprobs=_all_logprobs(step, params.logprobs),
+                timing=Timing(0.25, 0.5, end / 100),
                 prompt_logprobs=() if start else _all_logprobs(prompt.encode()[1:], params.prompt_logprobs),
             )
             if reason:

@@ -8,6 +8,7 @@ from enum import Enum, auto
 from legato.core.errors import (
     ClosedError,
     EngineDiedError,
+    GrammarFailedError,
     NonFiniteLogitsError,
     NotReadyError,
     OverloadedError,
@@ -111,6 +112,8 @@ class AnswerStream:
                 return RequestError(reply.message, param=reply.param, code=reply.code)
             case Failed(code="non_finite_logits"):
                 return NonFiniteLogitsError(reply.error)
+            case Failed(code="grammar_failed"):
+                return GrammarFailedError(reply.error)
             case Failed() if self._client.status.stage is EngineStage.CLOSED:
                 return ClosedError(reply.error)
             case Failed():

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.core.timing import Timing
 from legato.tokenization.tool_calls.format import ToolFormat
 from legato.tokenization.tool_calls.tools import Tool
 
@@ -35,6 +36,7 @@ class TextDelta:
     logprobs       of each of token_ids, when they were asked for
     prompt_logprobs  of each token of the prompt but its first, in an answer's first delta, when asked for
     usage          so far; final in the last delta
+    timing         so far
     """
 
     index: int
@@ -45,6 +47,7 @@ class TextDelta:
     stop_reason: str | int | None = None
     logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    timing: Timing = Timing()  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,11 @@ class Tokenizer:
     def eos_text(self) -> str | None:
         return self.special_tokens.get("eos")
 
+    def to_json(self) -> str:
+        """What a tokenizer.json holds."""
+        text: str = self._backend.to_str()
+        return text
+
     def special_id(self, text: str) -> int | None:
         """The id of a special token; None when the text is no such token."""
         token_id: int | None = self._backend.token_to_id(text)

@@ -39,7 +39,7 @@ class FakeClient:
 
 def open_stream(client: FakeClient, *request_ids: str, stop: tuple[str, ...] = ()) -> AnswerStream:
     params, tokenizer = SamplingParams(stop=stop), byte_level_tokenizer()
-    answers = {each: Answer(index, 1, params, tokenizer) for index, each in enumerate(request_ids)}
+    answers = {each: Answer(index, [97], params, tokenizer) for index, each in enumerate(request_ids)}
     return AnswerStream(client, answers, [])  # type: ignore[arg-type]
 
 

@@ -35,6 +35,8 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         # Anthropic
         "container": (),
         "mcp_servers": ([],),
+        # legato
+        "return_timings": (False,),
         # vLLM
         "allowed_token_ids": (),
         "bad_words": ([],),
@@ -51,7 +53,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "prompt_logprobs": (),
         "return_token_ids": (False,),
         "return_tokens_as_token_ids": (False,),
-        "spaces_between_special_tokens": (True,),
+        "spaces_between_special_tokens": (True, False),  # none are put there, as by fast tokenizers
         "structured_outputs": (),
         "truncation_side": ("left",),
         "use_beam_search": (False,),
@@ -79,6 +81,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "repeat_penalty": (1, 1.0),
         "response_fields": ([],),
         "return_tokens": (False,),
+        "timings_per_token": (False,),
         "t_max_predict_ms": (0, -1),
         "tfs_z": (1, 1.0),
         "top_n_sigma": (-1, -1.0),
@@ -155,7 +158,17 @@ SHAPES: Mapping[str, Shape] = MappingProxyType(
             "json_schema": {"name": None, "description": None, "schema": None, "strict": None},
         },
         "stream_options": {"include_usage": None, "continuous_usage_stats": None},
-        "structured_outputs": {"json": None, "regex": None, "choice": None, "grammar": None},
+        "structured_outputs": {  # what else it has is refused
+            "json": None,
+            "regex": None,
+            "choice": None,
+            "grammar": None,
+            "json_object": None,
+            "whitespace_pattern": None,
+            "disable_any_whitespace": None,
+            "disable_additional_properties": None,
+            "disable_fallback": None,
+        },
         "tool_choice": {
             "type": None,
             "function": {"name": None},

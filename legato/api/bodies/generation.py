@@ -27,6 +27,7 @@ from legato.api.bodies.foreign_fields import (
     is_harmless,
     unread_inside,
 )
+from legato.api.bodies.structured import StructuredFields
 from legato.api.limits import LIMIT_EXCEEDED, LIMITS, check_limit
 from legato.core.errors import RequestError
 from legato.core.sampling_params import SamplingParams
@@ -116,7 +117,7 @@ class Body(BaseModel):
         return [name for name, kept in ADJUSTED.items() if not is_harmless(extra.get(name), kept)]
 
 
-class GenerationBody(Body):
+class GenerationBody(StructuredFields, Body):
     """What each body that generates may hold; null is like absent: the model's default, else the API's."""
 
     max_tokens: Int64 | None = optional("tokens of the answer at most")
@@ -179,10 +180,12 @@ class GenerationBody(Body):
             given["stop_token_ids"] = tuple(self.stop_token_ids)
         if self.logit_bias is not None:
             given["logit_bias"] = {_token_id(key): bias for key, bias in self.logit_bias.items()}
+        if self.constraint is not None:
+            given["grammar"] = self.constraint.grammar
         return given
 
     def submit_options(self) -> dict[str, Any]:
-        """The keyword arguments of Generator.submit beside prompts and params."""
+        """The keyword arguments of open_stream beside prompts and params."""
         check_limit("cache_salt", len(self.cache_salt or ""), param="cache_salt")
         own_salt = uuid.uuid4().hex if self.cache_prompt is False else ""  # shared with nobody
         return {
@@ -190,6 +193,7 @@ class GenerationBody(Body):
             "cache_salt": own_salt or self.cache_salt or "",
             "truncate_prompt_tokens": self.truncate_prompt_tokens,
             "add_special_tokens": self.add_special_tokens is not False,
+            **({"grammar_field": self.constraint.param} if self.constraint else {}),
         }
 
     def names(self) -> list[str]:

@@ -370,3 +370,16 @@ def test_calls_are_blocks_that_a_client_can_send_back(
 )
 def test_faults_of_tools_are_named(client: TestClient, fields: dict[str, Any], place: str) -> None:
     assert place in refusal(client, BODY | fields)["message"]
+
+
+def test_form_of_the_output_reaches_the_engine_as_a_grammar(
+    client: TestClient, generator: FakeGenerator
+) -> None:
+    form = {"type": "json_schema", "schema": {"type": "object"}}
+
+    response = client.post(PATH, json=BODY | {"output_config": {"format": form, "effort": "low"}})
+
+    assert generator.submissions[-1]["params"].grammar is not None
+    assert response.headers["x-legato-ignored"] == "output_config.effort"
+    error = refusal(client, BODY | {"output_config": {"format": {"type": "json_schema"}}})
+    assert error["message"].startswith("output_config.format must be")

@@ -373,3 +373,23 @@ def test_allowed_tools_are_those_that_may_be_called(client: TestClient, generato
 
     assert [item["type"] for item in answer["output"]] == ["message"]  # it reads like a call, but is text
     assert answer["tool_choice"] == choice
+
+
+def test_form_of_the_text_reaches_the_engine_as_a_grammar(
+    client: TestClient, generator: FakeGenerator
+) -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    form = {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}
+
+    answer = client.post(PATH, json={"input": "hi", "text": {"format": form}}).json()
+    chat = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+    messages = [{"role": "user", "content": "hi"}]
+    client.post("/v1/chat/completions", json={"messages": messages, "response_format": chat})
+
+    grammar, same = [submission["params"].grammar for submission in generator.submissions]
+    assert grammar == same
+    assert grammar is not None
+    assert answer["text"] == {"format": form}
+    for bad in ({"type": "xml"}, {"type": "json_schema"}, {"type": "json_schema", "schema": 7}, "json"):
+        error = refused(client, PATH, {"input": "hi", "text": {"format": bad}})
+        assert error["param"].startswith("text.format")

@@ -1,26 +1,30 @@
 """Bodies of Anthropic's routes: /v1/messages and /v1/messages/count_tokens."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from legato.api.bodies.anthropic.conversation import chat_messages
 from legato.api.bodies.anthropic.tools import ToolFields
+from legato.api.bodies.foreign_fields import SHAPES as CHAT_SHAPES
 from legato.api.bodies.foreign_fields import Shape
 from legato.api.bodies.generation import GenerationBody, Int64, Texts, at_most, one_of, optional
 from legato.api.bodies.messages import TemplateFields
 from legato.api.bodies.openai import MODEL
 from legato.api.bodies.places import Messages
+from legato.api.bodies.structured import Constraint, flat_format
 from legato.api.limits import check_limit
 
 TEXT: Shape = {"type": None, "text": None, "cache_control": None, "citations": None}
 SHAPES: Mapping[str, Shape] = {
+    **CHAT_SHAPES,
     "messages": {
         "role": None,
         "content": TEXT
         | {"id": None, "name": None, "input": None, "tool_use_id": None, "content": TEXT, "is_error": None},
     },
+    "output_config": {"format": {"type": None, "schema": None}},
     "system": TEXT,
     "tool_choice": {"type": None, "name": None, "disable_parallel_tool_use": None},
     "tools": {
@@ -85,6 +89,10 @@ class MessagesBody(ConversationFields, GenerationBody):
         "texts that end the answer and are no part of it"
     )
     stream: bool | None = optional("send the answer as events", False)
+    output_config: dict[str, Any] | None = optional("its `format`: a JSON schema that the answer fits")
+
+    def own_constraints(self) -> Iterable[Constraint]:
+        return flat_format((self.output_config or {}).get("format"), param="output_config.format")
 
     def given_params(self) -> dict[str, Any]:
         given = super().given_params()

@@ -1,10 +1,11 @@
 """Body of /v1/responses: OpenAI's Responses API as far as nothing is stored between two calls."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from legato.api.bodies.foreign_fields import SHAPES as CHAT_SHAPES
 from legato.api.bodies.foreign_fields import Shape
 from legato.api.bodies.generation import GenerationBody, Int64, at_most, one_of, optional, unsupported
 from legato.api.bodies.messages import TemplateFields
@@ -12,6 +13,7 @@ from legato.api.bodies.openai import MODEL
 from legato.api.bodies.places import Messages
 from legato.api.bodies.responses.conversation import messages_of_items
 from legato.api.bodies.responses.tools import FlatToolFields
+from legato.api.bodies.structured import Constraint, flat_format
 from legato.core.errors import RequestError
 from legato.core.sampling_params import MAX_LOGPROBS, SamplingParams
 
@@ -34,6 +36,7 @@ NEEDS_A_STORE = ("background", "conversation", "previous_response_id", "prompt")
 
 
 SHAPES: Mapping[str, Shape] = {
+    **CHAT_SHAPES,
     "input": {
         "type": None,
         "role": None,
@@ -47,7 +50,7 @@ SHAPES: Mapping[str, Shape] = {
         "status": None,
     },
     "stream_options": {"include_usage": None, "include_obfuscation": None},
-    "text": {"format": {"type": None}},
+    "text": {"format": dict.fromkeys(("type", "name", "description", "schema", "strict"))},
     "tool_choice": {"type": None, "name": None, "mode": None, "tools": {"type": None, "name": None}},
     "tools": {"type": None, "name": None, "description": None, "parameters": None, "strict": None},
 }
@@ -113,8 +116,6 @@ class ResponsesBody(GenerationBody, TemplateFields, FlatToolFields):
                 raise RequestError(reason, param=name, code="unsupported")
         if self.truncation not in (None, "disabled"):
             raise unsupported("truncation")
-        if self.text_format() != PLAIN_TEXT:
-            raise unsupported("text.format")
         given = super().given_params()
         if self.max_output_tokens is not None:
             if self.max_output_tokens < 1:
@@ -123,8 +124,8 @@ class ResponsesBody(GenerationBody, TemplateFields, FlatToolFields):
             given["max_tokens"] = self.max_output_tokens
         return given | {"logprobs": self.num_logprobs()}
 
-    def text_format(self) -> Any:
-        return (self.text or {}).get("format") or PLAIN_TEXT
+    def own_constraints(self) -> Iterable[Constraint]:
+        return flat_format((self.text or {}).get("format"), param="text.format")
 
     def settings(self, name: str, params: SamplingParams) -> dict[str, Any]:
         """The fields of a response that repeat the request, with what holds where it says nothing."""
@@ -137,7 +138,7 @@ class ResponsesBody(GenerationBody, TemplateFields, FlatToolFields):
             "reasoning": {"effort": None, "summary": None},
             "service_tier": "default",
             "temperature": params.temperature,
-            "text": {"format": self.text_format()},
+            "text": {"format": (self.text or {}).get("format") or PLAIN_TEXT},
             "top_logprobs": self.top_logprobs or 0,
             "top_p": params.top_p,
             "truncation": "disabled",
