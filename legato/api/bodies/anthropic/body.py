@@ -21,8 +21,15 @@ SHAPES: Mapping[str, Shape] = {
     **CHAT_SHAPES,
     "messages": {
         "role": None,
-        "content": TEXT
-        | {"id": None, "name": None, "input": None, "tool_use_id": None, "content": TEXT, "is_error": None},
+        "content": {
+            **TEXT,
+            "id": None,
+            "name": None,
+            "input": None,
+            "tool_use_id": None,
+            "content": TEXT,
+            "is_error": None,
+        },
     },
     "output_config": {"format": {"type": None, "schema": None}},
     "system": TEXT,
