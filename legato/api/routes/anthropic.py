@@ -10,6 +10,7 @@ from legato.api.answers.plain import read_whole
 from legato.api.bodies.anthropic.body import CountTokensBody, MessagesBody
 from legato.api.bodies.contract import contract_headers
 from legato.api.chat_call import ChatCall, open_chat
+from legato.api.errors import STREAMED_RESPONSE
 from legato.api.sse import EventStream
 from legato.api.transport.json_body import StrictJsonRoute
 from legato.api.transport.model_lookup import ModelsDep
@@ -32,7 +33,12 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 router = APIRouter(route_class=StrictJsonRoute, responses=ERRORS, tags=["Anthropic"])
 
 
-@router.post("/v1/messages", response_model=None, summary="Answer a conversation, as Anthropic's API does")
+@router.post(
+    "/v1/messages",
+    response_model=None,
+    responses={200: STREAMED_RESPONSE},
+    summary="Answer a conversation, as Anthropic's API does",
+)
 async def create_message(body: MessagesBody, request: Request, models: ModelsDep) -> Response:
     """Apply the model's chat template and generate one answer; `stream: true` sends it as it comes."""
     headers = contract_headers(request, body)

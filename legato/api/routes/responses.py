@@ -8,7 +8,7 @@ from legato.api.answers.responses import ResponseAnswer
 from legato.api.bodies.contract import contract_headers
 from legato.api.bodies.responses.body import ResponsesBody
 from legato.api.chat_call import ChatCall, open_chat
-from legato.api.errors import ERROR_RESPONSES
+from legato.api.errors import ERROR_RESPONSES, STREAMED_RESPONSE
 from legato.api.sse import EventStream
 from legato.api.transport.json_body import StrictJsonRoute
 from legato.api.transport.model_lookup import ModelsDep
@@ -16,7 +16,12 @@ from legato.api.transport.model_lookup import ModelsDep
 router = APIRouter(route_class=StrictJsonRoute, responses=ERROR_RESPONSES, tags=["OpenAI"])
 
 
-@router.post("/v1/responses", response_model=None, summary="Answer a conversation, as a list of output items")
+@router.post(
+    "/v1/responses",
+    response_model=None,
+    responses={200: STREAMED_RESPONSE},
+    summary="Answer a conversation, as a list of output items",
+)
 async def create_response(body: ResponsesBody, request: Request, models: ModelsDep) -> Response:
     """Apply the model's chat template and generate one answer; `stream: true` sends it as typed events."""
     headers = contract_headers(request, body)
