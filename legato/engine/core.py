@@ -55,7 +55,7 @@ class Core:
         num_waiting = len(self._scheduler.waiting) - self._scheduler.num_free_rows  # for others to end
         if message.request_id in self._scheduler or self._is_in_flight(message.request_id):
             return _reject(message, "duplicate_request_id", "a request with this id is still running")
-        if num_waiting >= max_queued:
+        if num_waiting >= max_queued and not message.is_resumed:
             return _reject(
                 message, "queue_full", f"{num_waiting} requests wait already, the limit is {max_queued}"
             )

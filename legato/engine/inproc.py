@@ -9,7 +9,7 @@ from legato.core.errors import ClosedError, NotReadyError
 from legato.engine.assembly import Engine
 from legato.engine.loop import handle
 from legato.ipc.client import EngineStage, EngineStatus
-from legato.ipc.messages import AddRequest, EngineStats, Failed, Ready, ToEngine
+from legato.ipc.messages import AddRequest, EngineStats, Ready, ToEngine
 from legato.ipc.reply_router import Reply, ReplyRouter, Sink, StatsSink
 
 
@@ -55,7 +55,7 @@ class InprocClient:
             if self.ready is None:
                 raise self._not_ready()
             self._router.expect(requests, sink)
-            self._inbox.put(requests)
+            self._inbox.put(self._router.take_unsent())
 
     def abort(self, request_ids: Iterable[str]) -> None:
         if aborts := self._router.forget(request_ids):
@@ -86,9 +86,7 @@ class InprocClient:
     def _end(self, stage: EngineStage, reason: str) -> None:
         with self._lock:
             self.status, self.ready = EngineStatus(stage, reason), None
-            lost = self._router.forget_all()
-        for request_id, sink in lost.items():
-            sink(Failed(request_id=request_id, error=f"the engine has ended: {reason}"))
+        self._router.fail_all(f"the engine has ended: {reason}")
 
     def _not_ready(self) -> NotReadyError:
         reason = f"the engine is {self.status.stage}: {self.status.detail}"

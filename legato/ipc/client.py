@@ -4,7 +4,7 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,18 +17,20 @@ from legato.ipc.channel import ChannelClosedError, encode_frame
 from legato.ipc.messages import (
     AddRequest,
     EngineStats,
-    Failed,
     FromEngine,
     Progress,
     Ready,
     Shutdown,
     Start,
     StartFailed,
+    TokenOutput,
 )
 from legato.ipc.reply_router import ReplyRouter, Sink, StatsSink
-from legato.ipc.supervisor import EngineProcess, RestartBudget, start_engine
+from legato.ipc.supervisor import EngineProcess, RestartBudget, Watchdog, start_engine
 
 logger = logging.getLogger(__name__)
+
+WATCHDOG_S = 30.0
 
 Outbox = SimpleQueue[bytes | None]  # frames; None ends the writer
 
@@ -102,10 +104,12 @@ class ProcessClient:
         *,
         spawn: Callable[[], EngineProcess] = start_engine,
         budget: RestartBudget | None = None,
+        watchdog_s: float = WATCHDOG_S,
     ) -> None:
         self._config = config
         self._spawn = spawn
-        self._budget = budget or RestartBudget(max_restarts=3, window_s=60.0, clock=time.monotonic)
+        self._budget = budget or RestartBudget()
+        self._watchdog_s = watchdog_s
         self._changed = threading.Condition()  # guards everything below
         self._status = EngineStatus(EngineStage.STOPPED)
         self._ready: Ready | None = None
@@ -157,14 +161,14 @@ class ProcessClient:
 
     def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:
         try:
-            frame = encode_frame(requests)  # here, where the fault of one caller is that caller's alone
+            encode_frame(requests)  # here, where the fault of one caller is that caller's alone
         except ValueError as error:
             raise RequestError(f"the request cannot be sent to the engine: {error}") from error
         with self._changed:
             if self._status.stage not in (EngineStage.LOADING, EngineStage.READY):
                 raise self._not_ready()
             self._router.expect(requests, sink)
-            self._outbox.put(frame)
+            self._send_unsent()
 
     def abort(self, request_ids: Iterable[str]) -> None:
         with self._changed:
@@ -185,8 +189,7 @@ class ProcessClient:
             self._outbox.put(encode_frame([Shutdown()]))
             process, thread = self._process, self._thread
             grace_s = 0.0 if self._ready is None else 1.0  # while it loads, it listens to nobody
-            lost = self._router.forget_all()
-        _fail(lost, self._status.detail)  # now: the engine may be in the middle of a long step
+        self._router.fail_all(self._status.detail)  # now: the engine may be in the middle of a long step
         if process is not None:
             process.end(grace_s)
         if thread is not None:
@@ -207,20 +210,20 @@ class ProcessClient:
             except Exception as error:  # a fault of ours: whoever waits for the engine must hear of it
                 logger.exception("the client of the engine failed")
                 reason, may_restart = f"the client of the engine failed ({error!r}); see the log", False
+            delay_s = self._budget.take() if may_restart else None
             with self._changed:
-                if not self._is_closed:
-                    if may_restart and self._budget.take():
-                        self._set_status(EngineStage.LOADING, f"starting again: {reason}")
-                    else:
-                        self._set_status(EngineStage.FAILED, reason)
-                        if self._was_ready:  # else whoever waits for the start is told
-                            logger.error("the engine is not started again: %s", reason)
                 self._ready = None
-                self._outbox = SimpleQueue()
-                lost = self._router.forget_all()
-            _fail(lost, reason)
-            if self._status.stage is EngineStage.FAILED:
-                return
+                if self._is_closed:
+                    return  # close() has told who waited
+                if delay_s is not None:
+                    self._set_status(EngineStage.LOADING, f"starting again: {reason}")
+                    self._changed.wait_for(lambda: self._is_closed, delay_s)
+                    continue
+                self._set_status(EngineStage.FAILED, reason)
+            if self._was_ready:  # else whoever waits for the start is told
+                logger.error("the engine is not started again: %s", reason)
+            self._router.fail_all(reason)
+            return
 
     def _serve_one(self) -> tuple[str, bool]:
         """Run one engine to its end; the reason for the end, and whether another one may be tried."""
@@ -231,34 +234,57 @@ class ProcessClient:
             return f"the engine process could not be started: {error}", False
         with self._changed:
             self._process = process
-            outbox = self._outbox
+            outbox = self._outbox = Outbox()
+            outbox.put(encode_frame([Start(config=self._config)]))
+            self._send_unsent()
         if self._is_closed:
             process.end(grace_s=0.0)
-        start = encode_frame([Start(config=self._config)])
-        writer = threading.Thread(
-            target=_write, args=(process, start, outbox), name="engine-writer", daemon=True
-        )
+        writer = threading.Thread(target=_write, args=(process, outbox), name="engine-writer", daemon=True)
         writer.start()
         start_error = None
         try:
-            while True:
-                for message in process.channel.receive():
-                    if isinstance(message, StartFailed):
-                        start_error = message.error
-                    self._dispatch(message)
-        except ChannelClosedError:
-            pass
+            start_error = self._read(process)
         finally:
             outbox.put(None)
             exit_reason = process.wait()  # closes the channel, so that the writer sleeps on it no longer
             writer.join()
+            running_ids = process.board.read().request_ids
+            process.board.close()
         if start_error is not None:
             return start_error, False
+        reason = f"the engine process has ended ({exit_reason})"
         if self._is_closed:
             logger.info("engine pid %d was ended by legato", process.pid)
         else:
-            logger.error("engine pid %d has ended: %s", process.pid, exit_reason)
-        return f"the engine process has ended ({exit_reason})", True
+            self._router.engine_died(running_ids, reason)
+            logger.error(
+                "engine pid %d has ended: %s, in a step of %d requests; %d go on with the next engine",
+                *(process.pid, exit_reason, len(running_ids), self._router.num_pending),
+            )
+        return reason, True
+
+    def _read(self, process: EngineProcess) -> str | None:
+        """Hand on what an engine says until it is gone; why its start failed, if it did."""
+        watchdog = Watchdog(self._watchdog_s)
+        start_error = None
+        while True:
+            try:
+                messages = process.channel.receive(timeout_s=self._watchdog_s / 4)
+            except ChannelClosedError:
+                return start_error
+            for message in messages:
+                if isinstance(message, StartFailed):
+                    start_error = message.error
+                self._dispatch(message)
+            has_work = self._ready is not None and self._router.num_pending > 0
+            if watchdog.is_hung(process.board.read().ticks, has_work=has_work):
+                logger.error("engine pid %d has made no progress for %g s", process.pid, watchdog.limit_s)
+                process.process.kill()
+
+    def _send_unsent(self) -> None:
+        """Tell the engine of the requests that it must know of now. Needs the lock: order is kept so."""
+        if unsent := self._router.take_unsent():
+            self._outbox.put(encode_frame(unsent))
 
     def _dispatch(self, message: FromEngine) -> None:
         match message:
@@ -276,6 +302,10 @@ class ProcessClient:
                 pass  # _serve_one ends with its reason
             case _:
                 self._router.route(message)
+                if isinstance(message, TokenOutput):
+                    self._budget.refill()  # an engine that gives tokens works
+                with self._changed:
+                    self._send_unsent()  # those who waited for the end of a trial
 
     def _advance(self, stage: EngineStage, detail: str) -> None:
         """Move on, unless the client was closed meanwhile: that is for good."""
@@ -302,17 +332,9 @@ class ProcessClient:
         return NotReadyError(status.detail or f"the engine is {status.stage}", retry_after_s=None)
 
 
-def _fail(lost: Mapping[str, Callable[[Failed], None]], reason: str) -> None:
-    """Tell those who wait that no engine will answer."""
-    for request_id, sink in lost.items():
-        sink(Failed(request_id=request_id, error=reason))
-
-
-def _write(process: EngineProcess, start: bytes, outbox: Outbox) -> None:
-    frame: bytes | None = start
-    while frame is not None:
+def _write(process: EngineProcess, outbox: Outbox) -> None:
+    while (frame := outbox.get()) is not None:
         try:
             process.channel.send_frame(frame)
         except ChannelClosedError:
-            return  # the reader sees it too, and tells everyone who waits
-        frame = outbox.get()
+            return  # the reader sees it too
