@@ -20,6 +20,7 @@ from legato.core.errors import (
     ModelError,
     NotReadyError,
     OverloadedError,
+    PoisonedRequestError,
     RequestError,
     UnknownModelError,
 )
@@ -33,6 +34,7 @@ TABLE: tuple[tuple[type[LegatoError], int, str, str | None], ...] = (
     (OverloadedError, 429, "overloaded", "queue_full"),
     (ClosedError, 503, "service_unavailable", "shutting_down"),
     (NotReadyError, 503, "service_unavailable", "not_ready"),
+    (PoisonedRequestError, 500, "server_error", "engine_poisoned"),
     (EngineDiedError, 503, "service_unavailable", "engine_died"),
     (ModelError, 503, "service_unavailable", "model_unavailable"),
     (ConfigError, 503, "service_unavailable", "misconfigured"),

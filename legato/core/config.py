@@ -119,6 +119,9 @@ class EngineConfig:
     generation_config: str = flag(
         "auto", "sampling defaults: the model's own, or none (the API's)", choices=("auto", "none")
     )
+    watchdog_s: int = flag(
+        30, "seconds without progress, with work to do, after which the engine is replaced", least=1
+    )
     seed: int | None = flag(None, "makes the seeds drawn for requests without one repeatable", type=int)
 
 

@@ -54,5 +54,9 @@ class NonFiniteLogitsError(LegatoError):
     """The model gave NaN or infinity for one request: it has no next token, others are untouched."""
 
 
+class PoisonedRequestError(LegatoError):
+    """Engines have died of this one request, the last time with no other beside it."""
+
+
 class EngineDiedError(LegatoError):
     """The engine process ended while the request was in it."""

@@ -30,8 +30,6 @@ from legato.ipc.supervisor import EngineProcess, RestartBudget, Watchdog, start_
 
 logger = logging.getLogger(__name__)
 
-WATCHDOG_S = 30.0
-
 Outbox = SimpleQueue[bytes | None]  # frames; None ends the writer
 
 
@@ -104,12 +102,10 @@ class ProcessClient:
         *,
         spawn: Callable[[], EngineProcess] = start_engine,
         budget: RestartBudget | None = None,
-        watchdog_s: float = WATCHDOG_S,
     ) -> None:
         self._config = config
         self._spawn = spawn
         self._budget = budget or RestartBudget()
-        self._watchdog_s = watchdog_s
         self._changed = threading.Condition()  # guards everything below
         self._status = EngineStatus(EngineStage.STOPPED)
         self._ready: Ready | None = None
@@ -265,11 +261,11 @@ class ProcessClient:
 
     def _read(self, process: EngineProcess) -> str | None:
         """Hand on what an engine says until it is gone; why its start failed, if it did."""
-        watchdog = Watchdog(self._watchdog_s)
+        watchdog = Watchdog(self._config.watchdog_s)
         start_error = None
         while True:
             try:
-                messages = process.channel.receive(timeout_s=self._watchdog_s / 4)
+                messages = process.channel.receive(timeout_s=self._config.watchdog_s / 4)
             except ChannelClosedError:
                 return start_error
             for message in messages:

@@ -160,7 +160,8 @@ def test_request_sent_while_the_next_engine_loads_is_answered(
 
 
 def test_engine_that_hangs_at_work_is_replaced(tiny_model: Path, engines: Engines) -> None:
-    client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=engines, watchdog_s=0.4)
+    config = EngineConfig(model=str(tiny_model), watchdog_s=1)
+    client = ProcessClient(config, spawn=engines)
     client.start()
     client.wait_ready(30)
     engines.started[0].process.send_signal(signal.SIGSTOP)
