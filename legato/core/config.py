@@ -138,6 +138,11 @@ class ServerConfig:
     vllm_url: str | None = flag(
         None, "OpenAI server of vLLM that answers /generate_vllm", type=str, is_url=True
     )
+    drain_timeout_s: int = flag(
+        30,
+        "seconds that running requests get to end in after SIGTERM or Ctrl-C; a second signal ends at once",
+        least=0,
+    )
     log_level: str = flag("info", "how much is logged", choices=("debug", "info", "warning", "error"))
     enable_log_requests: bool = flag(False, "log a line for each request (never its text)")
 

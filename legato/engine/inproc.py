@@ -30,6 +30,7 @@ class InprocClient:
         self._router = ReplyRouter()
         self._inbox: SimpleQueue[Sequence[ToEngine] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="inproc-engine", daemon=True)
+        self._is_draining = False
         self._lock = threading.Lock()  # no request is taken once the engine has ended
 
     @property
@@ -52,7 +53,7 @@ class InprocClient:
 
     def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:
         with self._lock:
-            if self.ready is None:
+            if self._is_draining or self.ready is None:
                 raise self._not_ready()
             self._router.expect(requests, sink)
             self._inbox.put(self._router.take_unsent())
@@ -66,6 +67,17 @@ class InprocClient:
             if self.ready is None:
                 raise self._not_ready()
             self._inbox.put([self._router.expect_stats(sink)])
+
+    @property
+    def num_pending(self) -> int:
+        return self._router.num_pending
+
+    @property
+    def is_draining(self) -> bool:
+        return self._is_draining
+
+    def drain(self) -> None:
+        self._is_draining = True
 
     def close(self) -> None:
         if self.status.stage is EngineStage.CLOSED:
@@ -90,6 +102,8 @@ class InprocClient:
 
     def _not_ready(self) -> NotReadyError:
         reason = f"the engine is {self.status.stage}: {self.status.detail}"
+        if self._is_draining:
+            return ClosedError("the engine finishes what runs and takes nothing new")
         if self.status.stage is EngineStage.CLOSED:
             return ClosedError(reason)
         return NotReadyError(reason, retry_after_s=None)

@@ -85,6 +85,16 @@ class EngineClient(Protocol):
     def query_stats(self, sink: StatsSink) -> None:
         """Ask for statistics with the ledger of each request. Raises NotReadyError."""
 
+    @property
+    def num_pending(self) -> int:
+        """Requests that have not ended."""
+
+    @property
+    def is_draining(self) -> bool: ...
+
+    def drain(self) -> None:
+        """Take no more requests; what runs goes on."""
+
     def close(self) -> None:
         """End the engine; what still runs fails."""
 
@@ -110,6 +120,7 @@ class ProcessClient:
         self._status = EngineStatus(EngineStage.STOPPED)
         self._ready: Ready | None = None
         self._was_ready = False
+        self._is_draining = False
         self._router = ReplyRouter()
         self._outbox: Outbox = SimpleQueue()
         self._process: EngineProcess | None = None
@@ -161,7 +172,7 @@ class ProcessClient:
         except ValueError as error:
             raise RequestError(f"the request cannot be sent to the engine: {error}") from error
         with self._changed:
-            if self._status.stage not in (EngineStage.LOADING, EngineStage.READY):
+            if self._is_draining or self._status.stage not in (EngineStage.LOADING, EngineStage.READY):
                 raise self._not_ready()
             self._router.expect(requests, sink)
             self._send_unsent()
@@ -176,6 +187,18 @@ class ProcessClient:
             if self._status.stage is not EngineStage.READY:
                 raise self._not_ready()
             self._outbox.put(encode_frame([self._router.expect_stats(sink)]))
+
+    @property
+    def num_pending(self) -> int:
+        return self._router.num_pending
+
+    @property
+    def is_draining(self) -> bool:
+        return self._is_draining
+
+    def drain(self) -> None:
+        with self._changed:
+            self._is_draining = True
 
     def close(self) -> None:
         with self._changed:
@@ -319,6 +342,8 @@ class ProcessClient:
 
     def _not_ready(self) -> NotReadyError:
         status = self._status
+        if self._is_draining and not self._is_closed:
+            return ClosedError("the server is shutting down: it finishes what runs and takes nothing new")
         if status.stage is EngineStage.LOADING:
             return NotReadyError(
                 f"the engine is still loading ({status.detail or 'starting'}); try again soon"
