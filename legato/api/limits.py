@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from legato.core.errors import RequestError
+from legato.core.sampling_params import MAX_LOGPROBS
 
 LIMIT_EXCEEDED = "limit_exceeded"  # code of the errors
 
@@ -37,11 +38,15 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "fields": Limit(1024, "fields"),
         "messages": Limit(256, "messages"),
         "prompts": Limit(256, "prompts"),
+        "n": Limit(16, "answers to a prompt"),
+        "answers": Limit(512, "answers in a call"),
+        "logprobs": Limit(MAX_LOGPROBS, "tokens with logprobs at a place"),
         "stop": Limit(16, "stop texts"),
         "stop_chars": Limit(256, "characters in a stop text"),
         "stop_token_ids": Limit(256, "stop token ids"),
         "logit_bias": Limit(1024, "biased tokens"),
         "cache_salt": Limit(256, "characters in cache_salt"),
+        "tools": Limit(128, "tools"),
         "template_kwargs": Limit(32, "template arguments"),
     }
 )

@@ -11,6 +11,12 @@ from legato.api.bodies.openai import ChatBody, CompletionBody, DetokenizeBody
 from legato.api.limits import LIMITS
 from legato.api.routes.lesson import PromptsBody
 
+
+def _prompts_times_n(count: int) -> dict[str, Any]:
+    n = max(divisor for divisor in range(1, 17) if count % divisor == 0)
+    return {"prompt": ["a"] * (count // n), "n": n}
+
+
 # row -> path, a body that holds `count` of what the row counts, and the param of the refusal
 BODIES: dict[str, tuple[str, Callable[[int], dict[str, Any]], str | None]] = {
     "messages": (
@@ -19,6 +25,9 @@ BODIES: dict[str, tuple[str, Callable[[int], dict[str, Any]], str | None]] = {
         "messages",
     ),
     "prompts": ("/v1/completions", lambda count: {"prompt": ["a"] * count}, "prompt"),
+    "n": ("/v1/completions", lambda count: {"prompt": "a", "n": count}, "n"),
+    "answers": ("/v1/completions", lambda count: _prompts_times_n(count), "n"),
+    "logprobs": ("/v1/completions", lambda count: {"prompt": "a", "logprobs": count}, "logprobs"),
     "stop": ("/v1/completions", lambda count: {"prompt": "a", "stop": ["z"] * count}, "stop"),
     "stop_chars": ("/v1/completions", lambda count: {"prompt": "a", "stop": ["a", "z" * count][1:]}, "stop"),
     "stop_token_ids": (
@@ -37,6 +46,14 @@ BODIES: dict[str, tuple[str, Callable[[int], dict[str, Any]], str | None]] = {
         None,
     ),
     "cache_salt": ("/v1/completions", lambda count: {"prompt": "a", "cache_salt": "s" * count}, "cache_salt"),
+    "tools": (
+        "/v1/chat/completions",
+        lambda count: {
+            "messages": [{"role": "user", "content": "a"}],
+            "tools": [{"type": "function", "function": {"name": f"f{number}"}} for number in range(count)],
+        },
+        "tools",
+    ),
     "template_kwargs": (
         "/v1/chat/completions",
         lambda count: {

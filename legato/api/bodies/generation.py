@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from pydantic import (
@@ -21,10 +21,14 @@ from legato.api.limits import LIMIT_EXCEEDED, LIMITS, check_limit
 from legato.core.errors import RequestError
 from legato.core.sampling_params import SamplingParams
 
-# What legato does not do, and the values that do not ask for it (null never does). Other values are refused.
+# What legato does not do, or not on a route whose body lacks the field, and the values that do not ask for it
+# (null never does). Other values are refused.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "allowed_token_ids": (),
     "audio": (),
+    "bad_words": ([],),
     "best_of": (1,),
+    "chat_template": (),
     "continue_final_message": (False,),
     "echo": (False,),
     "function_call": ("none", "auto"),
@@ -33,20 +37,28 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "guided_grammar": (),
     "guided_json": (),
     "guided_regex": (),
+    "logprob_token_ids": (),
     "logprobs": (False,),
     "modalities": (["text"],),
     "n": (1,),
     "prediction": (),
+    "prompt_embeds": (),
     "prompt_logprobs": (),
     "response_format": ({"type": "text"},),
     "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
     "structured_outputs": (),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
     "top_logprobs": (0,),
+    "truncation_side": ("left",),
     "use_beam_search": (False,),
     "web_search_options": (),
+}
+REMEDIES = {
+    "function_call": "is the older form of tool_choice; give that",
+    "functions": "is the older form of tools; give those",
 }
 # Notes of the client to itself or to OpenAI: they change no answer.
 NOTES = frozenset(
@@ -164,9 +176,9 @@ class GenerationBody(Body):
     skip_special_tokens: bool | None = optional("leave special tokens out of the text", True)
     priority: Int64 | None = optional("lower runs earlier", 0)
     cache_salt: str | None = optional("prompts with different salts share no cached prefix", "")
-    truncate_prompt_tokens: Annotated[int, Field(ge=1, lt=2**63)] | None = optional(
-        "keep the last so many tokens of the prompt"
-    )
+    truncate_prompt_tokens: Annotated[
+        Literal[-1] | Annotated[int, Field(ge=1, lt=2**63)] | None, one_of("-1, or at least 1")
+    ] = optional("keep the last so many tokens of the prompt; -1: as many as leave room for max_tokens")
     add_special_tokens: bool | None = optional("put before a text what the model expects there", True)
 
     def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
@@ -174,7 +186,15 @@ class GenerationBody(Body):
         for name, value in (self.model_extra or {}).items():
             if name in UNSUPPORTED and not _is_harmless(value, UNSUPPORTED[name]):
                 raise unsupported(name)
-        return SamplingParams(**{**defaults, **self.given_params()})
+        given = self.given_params()
+        if given.get("max_tokens") == 0 and not self.wants_prompt:
+            raise RequestError("max_tokens must be at least 1, not 0", param="max_tokens")
+        return SamplingParams(**{**defaults, **given})
+
+    @property
+    def wants_prompt(self) -> bool:
+        """Something is told of the prompt, so that an answer of no tokens is worth asking for."""
+        return False
 
     def given_params(self) -> dict[str, Any]:
         """The arguments of SamplingParams that the body sets."""
@@ -202,9 +222,8 @@ class GenerationBody(Body):
 
 def unsupported(param: str) -> RequestError:
     """The refusal of a field that asks for what legato does not do."""
-    return RequestError(
-        f"{param} is not supported with this value; leave it out", param=param, code="unsupported"
-    )
+    remedy = REMEDIES.get(param, "is not supported with this value; leave it out")
+    return RequestError(f"{param} {remedy}", param=param, code="unsupported")
 
 
 def _is_harmless(value: Any, harmless: tuple[Any, ...]) -> bool:

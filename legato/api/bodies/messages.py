@@ -10,7 +10,16 @@ from legato.core.errors import RequestError
 from legato.tokenization.messages import MESSAGES, ROLES
 
 # Arguments of a template that have a field of their own, or no way in.
-TAKEN_ARGUMENTS = frozenset({"add_generation_prompt", "messages", "self", "tools"})
+TAKEN_ARGUMENTS = frozenset(
+    {
+        "add_generation_prompt",
+        "add_special_tokens",
+        "continue_final_message",
+        "messages",
+        "self",
+        "tools",
+    }
+)
 
 TEXT_PARTS = {
     "type": "array",
@@ -18,6 +27,19 @@ TEXT_PARTS = {
         "type": "object",
         "required": ["type", "text"],
         "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+    },
+}
+TOOL_CALL = {
+    "type": "object",
+    "required": ["id", "type", "function"],
+    "properties": {
+        "id": {"type": "string"},
+        "type": {"const": "function"},
+        "function": {
+            "type": "object",
+            "required": ["name", "arguments"],
+            "properties": {"name": {"type": "string"}, "arguments": {"type": "string"}},
+        },
     },
 }
 Messages = Annotated[
@@ -30,10 +52,12 @@ Messages = Annotated[
             "items": {
                 "title": "Message",
                 "type": "object",
-                "required": ["role", "content"],
+                "required": ["role"],
                 "properties": {
                     "role": {"enum": ROLES},
-                    "content": {"anyOf": [{"type": "string"}, TEXT_PARTS]},
+                    "content": {"anyOf": [{"type": "string"}, TEXT_PARTS, {"type": "null"}]},
+                    "tool_calls": {"type": "array", "items": TOOL_CALL},
+                    "tool_call_id": {"type": "string"},
                 },
             },
             "examples": [[{"role": "user", "content": "What is a page?"}]],
@@ -46,6 +70,9 @@ class TemplateFields(Body):
     """How the model's chat template is applied."""
 
     add_generation_prompt: bool | None = optional("end the prompt with the start of an answer", True)
+    continue_final_message: bool | None = optional(
+        "end the prompt with the last message, the assistant's, so that the answer goes on with it", False
+    )
     chat_template_kwargs: Annotated[dict[str, Any] | None, at_most("template_kwargs")] = optional(
         "further variables of the template"
     )
@@ -57,4 +84,12 @@ class TemplateFields(Body):
         for name in arguments:
             if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or name in TAKEN_ARGUMENTS:
                 raise RequestError(f"{param}: {name[:64]!r} cannot be set", param=param)
-        return {"add_generation_prompt": self.add_generation_prompt is not False, **arguments}
+        is_continued = self.continue_final_message is True
+        if is_continued and self.add_generation_prompt:
+            name = "continue_final_message"
+            raise RequestError(f"{name} and add_generation_prompt exclude each other", param=name)
+        return {
+            "add_generation_prompt": self.add_generation_prompt is not False and not is_continued,
+            "continue_final_message": is_continued,
+            **arguments,
+        }
