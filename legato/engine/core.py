@@ -46,6 +46,11 @@ class Core:
         self._num_steps = 0
 
     @property
+    def scheduler(self) -> Scheduler:
+        """For those who look on: simulation and tests."""
+        return self._scheduler
+
+    @property
     def has_work(self) -> bool:
         return self._scheduler.has_requests or bool(self._in_flight)
 
