@@ -120,8 +120,9 @@ def random_scenario(seed: int, max_events: int = 24) -> Scenario:
     prefixes = [tuple(100 + rng.randrange(4) for _ in range(rng.randint(0, 12))) for _ in range(3)]
     events: list[Event] = []
     known: list[str] = []
+    death_rate = rng.choice((0.0, 0.06, 0.3))
     for _ in range(rng.randint(1, max_events)):
-        what = _random_happening(rng, setup, prefixes, known)
+        what = _random_happening(rng, setup, prefixes, known, death_rate)
         if isinstance(what, Arrive):
             known += [ask.request_id for ask in what.requests]
         events.append(Event(rng.choice((0, 0, 1, 2, 5)), what))
@@ -147,19 +148,17 @@ def _random_setup(rng: random.Random) -> Setup:
 
 
 def _random_happening(
-    rng: random.Random, setup: Setup, prefixes: list[tuple[int, ...]], known: list[str]
+    rng: random.Random, setup: Setup, prefixes: list[tuple[int, ...]], known: list[str], death_rate: float
 ) -> Happening:
+    if known and rng.random() < death_rate:
+        return rng.choice((Kill(), Kill(), Hang()))
     draw = rng.random()
-    if not known or draw < 0.7:
+    if not known or draw < 0.76:
         num_requests = rng.choice((1, 1, 1, 2, 4))
         asks = [_random_ask(rng, setup, prefixes, f"r{len(known) + i}") for i in range(num_requests)]
         return Arrive(tuple(asks))
-    if draw < 0.84:
+    if draw < 0.92:
         return Cancel(rng.choice(known))
-    if draw < 0.90:
-        return Kill()
-    if draw < 0.93:
-        return Hang()
     return Lag(rng.randint(1, 6)) if draw < 0.97 else Jump(rng.choice((0.001, 3600.0, 1e9)))
 
 

@@ -114,7 +114,7 @@ class World:
         """Steps until every request has ended; there is a bound to how many that can take."""
         asks = [client.ask for client in self._clients.values()]
         work = sum(len(ask.prompt) + ask.max_tokens for ask in asks)
-        bound = 200 + 40 * work * (2 + self._setup.max_preemptions) + 20 * len(asks)
+        bound = 200 + 4 * work * (2 + self._setup.max_preemptions) + 20 * len(asks)
         while any(not client.has_left and client.end is None for client in self._clients.values()):
             assert bound > 0, f"requests never end: {self._open_ids()}"
             bound -= 1
@@ -175,7 +175,8 @@ class World:
         self._watchdog = Watchdog(WATCHDOG_S, lambda: self._now)
         self._ticks = self._lag = self._num_idle_steps = 0
         self._is_hung = False
-        self._last_seen: dict[str, int] = {}  # request id -> step in which it last moved, or was admitted
+        self._num_turns = 0  # steps in which somebody decoded
+        self._last_turn: dict[str, int] = {}  # request id -> turn in which it last moved, or was admitted
 
     def _take_messages(self) -> None:
         while self._to_engine:
@@ -195,17 +196,15 @@ class World:
         moved = self._device.running_ids if self._device.take_has_launched() else ()
         self._num_idle_steps = 0 if moved else self._num_idle_steps + 1
         assert self._num_idle_steps <= MAX_IDLE_STEPS, "nobody moves, though there is work"
-        running = scheduler.running.keys()
-        self._last_seen = {each: self._last_seen.get(each, self.num_steps) for each in running}
-        self._last_seen |= {each: self.num_steps for each in moved if each in running}
-        if self._setup.batching == "prefill-first":
-            return  # decodes wait as long as prompts come: that is what it is
-        num_decoding = sum(each.state is RequestState.DECODING for each in scheduler.running.values())
-        patience = 4 + 2 * -(-num_decoding // self._setup.max_step_tokens)
-        for request_id, step in self._last_seen.items():
-            if scheduler.running[request_id].state is RequestState.DECODING:
-                waited = self.num_steps - step
-                assert waited <= patience, f"{request_id} decodes and has not moved for {waited} steps"
+        running = scheduler.running
+        decoding = {each for each in running if running[each].state is RequestState.DECODING}
+        self._num_turns += not decoding.isdisjoint(moved)
+        self._last_turn = {each: self._last_turn.get(each, self._num_turns) for each in running}
+        self._last_turn |= {each: self._num_turns for each in moved if each in running}
+        patience = 2 + 2 * -(-len(decoding) // self._setup.max_step_tokens)
+        for request_id in decoding:
+            waited = self._num_turns - self._last_turn[request_id]
+            assert waited <= patience, f"{request_id} decodes, and {waited} turns have passed it by"
 
     def _open_ids(self) -> list[str]:
         return [name for name, client in self._clients.items() if not client.has_left and client.end is None]
