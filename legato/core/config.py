@@ -149,6 +149,9 @@ class ServerConfig:
         "seconds that running requests get to end in after SIGTERM or Ctrl-C; a second signal ends at once",
         least=0,
     )
+    strict: bool = flag(
+        False, "refuse with 400 what would be ignored or adjusted, instead of naming it in a header"
+    )
     log_level: str = flag("info", "how much is logged", choices=("debug", "info", "warning", "error"))
     enable_auto_tool_choice: bool = flag(
         True, "the model may call the tools of a request as it likes: always so, the flag changes nothing"

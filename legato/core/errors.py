@@ -30,6 +30,10 @@ class UnknownModelError(RequestError):
     """The request names a model that this server does not serve."""
 
 
+class UnknownRequestError(RequestError):
+    """The request speaks of another that is unknown or has ended."""
+
+
 class OverloadedError(LegatoError):
     """The queue is full: come back in `retry_after_s` seconds."""
 
@@ -56,6 +60,10 @@ class NonFiniteLogitsError(LegatoError):
 
 class PoisonedRequestError(LegatoError):
     """Engines have died of this one request, the last time with no other beside it."""
+
+
+class GrammarFailedError(LegatoError):
+    """An answer could not be held to its grammar to the end, so it was ended."""
 
 
 class EngineDiedError(LegatoError):
