@@ -51,19 +51,32 @@ class InlineExecutor:
 
 
 class ThreadExecutor:
-    """Computes in a thread of its own: inputs are prepared here while the step before still runs there."""
+    """Computes in a thread of its own: inputs are prepared here while the step before still runs there.
+
+    After a step that has failed none is computed: it would read what that one has not written.
+    """
 
     def __init__(self, builder: BatchBuilder, runner: ModelRunner, board: StepBoard) -> None:
         self._builder = builder
         self._runner = runner
         self._board = board
+        self._failure: BaseException | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forward")
 
     def launch(self, plan: StepPlan) -> "Future[StepOutput]":
-        return self._thread.submit(_compute, self._runner, self._board, plan, self._builder.build(plan))
+        return self._thread.submit(self._compute, plan, self._builder.build(plan))
 
     def close(self) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def _compute(self, plan: StepPlan, batch: ForwardBatch) -> StepOutput:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return _compute(self._runner, self._board, plan, batch)
+        except BaseException as failure:
+            self._failure = failure
+            raise
 
 
 def _compute(runner: ModelRunner, board: StepBoard, plan: StepPlan, batch: ForwardBatch) -> StepOutput:

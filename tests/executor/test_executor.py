@@ -68,6 +68,19 @@ def test_failure_of_a_step_comes_out_of_its_promise(threaded: ThreadExecutor, ru
         threaded.launch(PLANS[0]).result(timeout=10)
 
 
+def test_nothing_is_computed_after_a_step_that_failed(threaded: ThreadExecutor, runner: FakeRunner) -> None:
+    runner.failure = MemoryError("no room")
+    first, second = threaded.launch(PLANS[0]), threaded.launch(PLANS[1])
+    runner.may_run.set()
+    for future in (first, second):
+        with pytest.raises(MemoryError, match="no room"):
+            future.result(timeout=10)
+    runner.failure = None
+    with pytest.raises(MemoryError, match="no room"):
+        threaded.launch(PLANS[2]).result(timeout=10)
+    assert runner.steps == []
+
+
 def test_closing_drops_what_has_not_begun(builder: BatchBuilder, runner: FakeRunner) -> None:
     executor = ThreadExecutor(builder, runner, NoBoard())  # type: ignore[arg-type]
     first, *others = [executor.launch(plan) for plan in PLANS]
