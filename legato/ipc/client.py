@@ -122,7 +122,7 @@ class ProcessClient:
         self._was_ready = False
         self._is_draining = False
         self._router = ReplyRouter()
-        self._outbox: Outbox = SimpleQueue()
+        self._outbox: Outbox | None = None  # of the engine that runs
         self._process: EngineProcess | None = None
         self._thread: threading.Thread | None = None
         self._started_at = 0.0
@@ -179,12 +179,12 @@ class ProcessClient:
 
     def abort(self, request_ids: Iterable[str]) -> None:
         with self._changed:
-            if aborts := self._router.forget(request_ids):
+            if (aborts := self._router.forget(request_ids)) and self._outbox is not None:
                 self._outbox.put(encode_frame(aborts))
 
     def query_stats(self, sink: StatsSink) -> None:
         with self._changed:
-            if self._status.stage is not EngineStage.READY:
+            if self._status.stage is not EngineStage.READY or self._outbox is None:
                 raise self._not_ready()
             self._outbox.put(encode_frame([self._router.expect_stats(sink)]))
 
@@ -205,7 +205,8 @@ class ProcessClient:
             if self._is_closed:
                 return
             self._set_status(EngineStage.CLOSED, "the server is shutting down")
-            self._outbox.put(encode_frame([Shutdown()]))
+            if self._outbox is not None:
+                self._outbox.put(encode_frame([Shutdown()]))
             process, thread = self._process, self._thread
             grace_s = 0.0 if self._ready is None else 1.0  # while it loads, it listens to nobody
         self._router.fail_all(self._status.detail)  # now: the engine may be in the middle of a long step
@@ -264,6 +265,8 @@ class ProcessClient:
         try:
             start_error = self._read(process)
         finally:
+            with self._changed:
+                self._outbox = None  # from here on, requests wait for the next engine
             outbox.put(None)
             exit_reason = process.wait()  # closes the channel, so that the writer sleeps on it no longer
             writer.join()
@@ -302,7 +305,7 @@ class ProcessClient:
 
     def _send_unsent(self) -> None:
         """Tell the engine of the requests that it must know of now. Needs the lock: order is kept so."""
-        if unsent := self._router.take_unsent():
+        if self._outbox is not None and (unsent := self._router.take_unsent()):
             self._outbox.put(encode_frame(unsent))
 
     def _dispatch(self, message: FromEngine) -> None:
@@ -350,6 +353,8 @@ class ProcessClient:
             )
         if status.stage is EngineStage.CLOSED:
             return ClosedError(status.detail)
+        if status.stage is EngineStage.READY:
+            return NotReadyError("the engine has just ended, the next one is started; try again soon")
         return NotReadyError(status.detail or f"the engine is {status.stage}", retry_after_s=None)
 
 

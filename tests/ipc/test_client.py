@@ -159,6 +159,28 @@ def test_request_sent_while_the_next_engine_loads_is_answered(
     assert len(tokens_of(replies)) == 5
 
 
+def test_request_between_two_engines_waits_for_the_second(tiny_model: Path) -> None:
+    """Also before the first: nothing is sent to an engine that is gone, or not there yet."""
+    may_start = threading.Semaphore(0)
+    engines = Engines()
+
+    def spawn() -> EngineProcess:
+        assert may_start.acquire(timeout=20)
+        return engines()
+
+    client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=spawn)
+    client.start()
+    for number in range(2):
+        replies: Replies = SimpleQueue()
+        client.submit([request(f"early {number}")], replies.put)
+        may_start.release()
+        assert len(tokens_of(replies)) == 5
+        engines.started[number].process.kill()
+        wait_until(lambda: client.status.stage is EngineStage.LOADING)
+    may_start.release()
+    client.close()
+
+
 def test_engine_that_hangs_at_work_is_replaced(tiny_model: Path, engines: Engines) -> None:
     config = EngineConfig(model=str(tiny_model), watchdog_s=1)
     client = ProcessClient(config, spawn=engines)
