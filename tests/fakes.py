@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 
 from legato.core.errors import RequestError
+from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
-from legato.frontend.generator import ChatMessage, Prompt, TextDelta, Usage
+from legato.core.timing import Timing
+from legato.frontend.generator import ChatMessage, Prompt, TextDelta, TokenizerInfo, Usage
 from legato.modelfiles.model_config import ModelConfig
 from legato.models.registry import build_program
 from legato.program.ops import weights_of
 from legato.tokenization.messages import plain_messages
+from legato.tokenization.tool_calls.hermes import HERMES
+from legato.tokenization.tool_calls.tools import Tool
 
 
 def random_model(
@@ -54,6 +58,23 @@ def random_model(
     return config, weights
 
 
+class ByteVocabulary:
+    """Implements Vocabulary: 256 bytes."""
+
+    special_ids: frozenset[int] = frozenset()
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id])
+
+
+def fake_logprobs(token_id: int, num_top: int | None) -> list[TokenLogprobs]:
+    """-id/64 for each token, and the neighbours of `token_id` as the most probable ones."""
+    if num_top is None:
+        return []
+    top_ids = tuple(sorted((token_id + step) % 256 for step in range(num_top)))
+    return [TokenLogprobs(-token_id / 64, top_ids, tuple(-top_id / 64 for top_id in top_ids))]
+
+
 class FakeGenerator:
     """Implements Generator: a token is a byte of UTF-8, and a prompt is answered by `output`, or by itself.
 
@@ -65,6 +86,8 @@ class FakeGenerator:
     """
 
     max_model_len = 1024
+    tool_format = HERMES
+    vocabulary = ByteVocabulary()
 
     def __init__(self, output: str | None = None, *, cached_tokens: int = 0) -> None:
         self.output = output
@@ -94,11 +117,20 @@ class FakeGenerator:
         return FakeTextStream(self, deltas, [list(text.encode()) for text in texts])
 
     async def chat_prompt(
-        self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True, **template_kwargs: Any
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] = (),
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        add_special_tokens: bool = False,
+        **template_kwargs: Any,
     ) -> list[int]:
         plain = plain_messages(messages)
-        text = "".join(f"<{message['role']}>{message['content']}" for message in plain)
+        text = "".join(f"<{tool.name}>" for tool in tools)
+        text += "".join(f"<{message['role']}>{message['content']}" for message in plain)
         text += "".join(f"<{name}={value}>" for name, value in template_kwargs.items())
+        text = "^" * add_special_tokens + text + "+" * continue_final_message
         return list((text + "<assistant>" * add_generation_prompt).encode())
 
     async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
@@ -106,6 +138,9 @@ class FakeGenerator:
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         return self._text(token_ids)
+
+    def tokenizer_info(self) -> TokenizerInfo:
+        return TokenizerInfo(special_tokens={"eos": "<end>"}, chat_template="{{ messages }}", vocab_size=256)
 
     def _text(self, token_ids: Sequence[int]) -> str:
         if not all(0 <= token_id < 256 for token_id in token_ids):
@@ -150,6 +185,9 @@ class FakeGenerator:
                 usage=Usage(len(prompt.encode()), end, self.cached_tokens),
                 finish_reason=reason,
                 stop_reason=stop,
+                logprobs=_all_logprobs(step, params.logprobs),
+                timing=Timing(0.25, 0.5, end / 100),
+                prompt_logprobs=() if start else _all_logprobs(prompt.encode()[1:], params.prompt_logprobs),
             )
             if reason:
                 return
@@ -165,8 +203,9 @@ class FakeTextStream:
         self.prompts = prompts
         self._generator = generator
         self._deltas = deltas
-        self._num_unfinished = len(deltas)
+        self._unfinished = dict.fromkeys(range(len(deltas)))
         self._is_closed = False
+        self._is_aborted = False
 
     async def __aiter__(self) -> AsyncIterator[TextDelta]:
         generator = self._generator
@@ -176,13 +215,29 @@ class FakeTextStream:
                 raise generator.failure
             if number == generator.pause_after:
                 await generator.resumed.wait()
-            self._num_unfinished -= delta.finish_reason is not None
+            if self._is_aborted:
+                break
+            if delta.finish_reason is not None:
+                del self._unfinished[delta.index]
             yield delta
+        for index in tuple(self._unfinished):
+            del self._unfinished[index]
+            yield TextDelta(
+                index=index, text="", token_ids=(), usage=Usage(1, 1), finish_reason=FinishReason.ABORT
+            )
+
+    def abort(self) -> None:
+        self._is_aborted = True
+        self._generator.resumed.set()
 
     async def aclose(self) -> None:
         if not self._is_closed:
-            self._generator.num_aborted += self._num_unfinished
+            self._generator.num_aborted += len(self._unfinished)
         self._is_closed = True
+
+
+def _all_logprobs(token_ids: bytes, num_top: int | None) -> tuple[TokenLogprobs, ...]:
+    return tuple(each for token_id in token_ids for each in fake_logprobs(token_id, num_top))
 
 
 def _held_len(text: str, stops: Sequence[str]) -> int:

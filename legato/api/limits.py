@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from legato.core.errors import RequestError
+from legato.core.sampling_params import MAX_LOGPROBS
 
 LIMIT_EXCEEDED = "limit_exceeded"  # code of the errors
 
@@ -35,14 +36,24 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "request_id": Limit(128, "characters in x-request-id"),
         # of the fields of a body; answered by check_limit, or by the schema before it looks at an element
         "fields": Limit(1024, "fields"),
+        "aborts": Limit(1024, "request ids"),
         "messages": Limit(256, "messages"),
         "prompts": Limit(256, "prompts"),
+        "n": Limit(16, "answers to a prompt"),
+        "answers": Limit(512, "answers in a call"),
+        "logprobs": Limit(MAX_LOGPROBS, "tokens with logprobs at a place"),
         "stop": Limit(16, "stop texts"),
         "stop_chars": Limit(256, "characters in a stop text"),
         "stop_token_ids": Limit(256, "stop token ids"),
         "logit_bias": Limit(1024, "biased tokens"),
         "cache_salt": Limit(256, "characters in cache_salt"),
+        "tools": Limit(128, "tools"),
         "template_kwargs": Limit(32, "template arguments"),
+        "schema": Limit(64 * 2**10, "bytes in a schema"),
+        "schema_depth": Limit(64, "levels of nesting in a schema"),
+        "regex": Limit(4 * 2**10, "characters in a regular expression"),
+        "choices": Limit(1024, "choices"),
+        "grammar": Limit(16 * 2**10, "characters in a grammar"),
     }
 )
 

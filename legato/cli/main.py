@@ -30,6 +30,7 @@ COMMANDS = (
     Command("serve", "legato.cli.serve", "serve a model over HTTP"),
     Command("generate", "legato.cli.generate", "continue a prompt", aliases=("complete",)),
     Command("chat", "legato.cli.chat", "talk with a model"),
+    Command("batch", "legato.cli.batch.command", "answer a file of requests", aliases=("run-batch",)),
     Command(
         "models", "legato.cli.models.command", "list models, bring them here, say where they are, check them"
     ),

@@ -17,13 +17,13 @@ class Progress:
     def __init__(self, title: str, *, has_lines: bool = True, stream: TextIO | None = None) -> None:
         self._title = title
         self._stream = sys.stderr if stream is None else stream
-        self._is_terminal = self._stream.isatty()
+        self.is_terminal = self._stream.isatty()
         self._has_lines = has_lines
         self._last = ""
 
-    def show(self, share: float, note: str = "") -> None:
-        """`share` of the work is done, 0 to 1; `note` names the part at hand."""
-        if self._is_terminal:
+    def show(self, share: float | None, note: str = "") -> None:
+        """`share` of the work is done, 0 to 1, or None: nobody knows; `note` names the part at hand."""
+        if self.is_terminal and share is not None:
             filled = round(BAR_LEN * share)
             line = f"{self._title} [{'#' * filled}{'.' * (BAR_LEN - filled)}] {share:4.0%} {note}".rstrip()
         else:
@@ -31,10 +31,16 @@ class Progress:
         if line == self._last:
             return
         self._last = line
-        if self._is_terminal:
+        if self.is_terminal:
             self._stream.write(ERASE_LINE + line)
         elif self._has_lines:
             self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def tell(self, line: str) -> None:
+        """Write a line that stays, above the bar."""
+        bar = self._last if self.is_terminal else ""
+        self._stream.write(f"{ERASE_LINE}{line}\n{bar}" if bar else f"{line}\n")
         self._stream.flush()
 
     def __enter__(self) -> "Progress":
@@ -43,6 +49,6 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._is_terminal and self._last:
+        if self.is_terminal and self._last:
             self._stream.write(ERASE_LINE)
             self._stream.flush()

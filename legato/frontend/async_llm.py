@@ -3,10 +3,12 @@
 import asyncio
 import random
 import secrets
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,12 +17,16 @@ from legato.core.request_limits import RequestLimits
 from legato.core.sampling_params import SamplingParams
 from legato.frontend.answer import Answer
 from legato.frontend.answer_stream import AnswerStream
-from legato.frontend.generator import ChatMessage, Prompt
+from legato.frontend.generator import CONTEXT, ChatMessage, Prompt, TokenizerInfo, Vocabulary
 from legato.ipc.client import EngineClient
 from legato.ipc.messages import AddRequest, Ready
 from legato.tokenization.chat_template import ChatTemplate
+from legato.tokenization.grammar_check import GrammarChecker
 from legato.tokenization.messages import plain_messages
 from legato.tokenization.tokenizer import Tokenizer
+from legato.tokenization.tool_calls.formats import choose_format
+from legato.tokenization.tool_calls.spelled_out import fit_to_template
+from legato.tokenization.tool_calls.tools import Tool
 
 START_TIMEOUT_S = 120.0
 CHARS_PER_TOKEN = 8  # a prompt of more characters, or ids, a token of context is refused before any work
@@ -41,14 +47,23 @@ class AsyncLLM:
         tokenizer: Tokenizer | None,
         chat_template: ChatTemplate | None,
         *,
+        grammar_checker: GrammarChecker | None = None,
         seed: int | None = None,
+        tool_call_parser: str = "auto",
     ) -> None:
         self.client = client
         self.tokenizer = tokenizer
+        source = "" if chat_template is None else chat_template.source
+        self.tool_format = choose_format(tool_call_parser, source, tokenizer)
         self._chat_template = chat_template
+        self._grammar_checker = grammar_checker
         self._converters = ThreadPoolExecutor(NUM_CONVERTERS, "text-converter")
         self._conversions = threading.BoundedSemaphore(MAX_CONVERSIONS)
         self._seeds = random.Random(secrets.randbits(64) if seed is None else seed)
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        return self.tokenizer
 
     async def submit(
         self,
@@ -60,23 +75,20 @@ class AsyncLLM:
         cache_salt: str = "",
         truncate_prompt_tokens: int | None = None,
         add_special_tokens: bool = True,
+        shown_ids: Collection[int] = (),
     ) -> AnswerStream:
         if params.stop and self.tokenizer is None:
             raise RequestError(
                 "stop texts need a tokenizer, and this model has none; use stop_token_ids", param="stop"
             )
-        if truncate_prompt_tokens is not None and truncate_prompt_tokens < 1:
-            raise RequestError(
-                f"truncate_prompt_tokens must be at least 1, not {truncate_prompt_tokens}",
-                param="truncate_prompt_tokens",
-            )
         ready = await self.wait_ready()
         limits = _limits(ready)
+        kept_len = _kept_len(truncate_prompt_tokens, params, limits)
         id_lists = await self._encode(prompts, ready, add_special_tokens=add_special_tokens)
-        if truncate_prompt_tokens is not None:
-            id_lists = [token_ids[-truncate_prompt_tokens:] for token_ids in id_lists]
+        id_lists = [token_ids[-kept_len:] for token_ids in id_lists]
         for token_ids in id_lists:
             limits.max_device_len(token_ids, params)  # all are checked before one is queued
+        params = await self._with_checked_grammar(params, ready)
         requests = [
             AddRequest(
                 request_id=secrets.token_hex(12),
@@ -90,7 +102,7 @@ class AsyncLLM:
             for seed in self._answer_seeds(params, n)
         ]
         answers = {
-            request.request_id: Answer(index, len(request.token_ids), params, self.tokenizer)
+            request.request_id: Answer(index, request.token_ids, params, self.tokenizer, shown_ids)
             for index, request in enumerate(requests)
         }
         stream = AnswerStream(self.client, answers, id_lists)
@@ -99,19 +111,32 @@ class AsyncLLM:
         return stream
 
     async def chat_prompt(
-        self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True, **template_kwargs: Any
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] = (),
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        add_special_tokens: bool = False,
+        **template_kwargs: Any,
     ) -> list[int]:
         if self._chat_template is None:
             raise RequestError(
                 "this model has no chat template; complete a prompt instead, or give --chat-template FILE",
                 param="messages",
             )
-        plain, render = plain_messages(messages), self._chat_template.render
-        text = await self._convert(
-            partial(render, plain, add_generation_prompt=add_generation_prompt, **template_kwargs)
+        fitted = fit_to_template(plain_messages(messages), tools, self._chat_template, self.tool_format)
+        render = partial(
+            self._chat_template.render,
+            fitted,
+            add_generation_prompt,
+            continue_final_message,
+            tools=[tool.for_template() for tool in tools] or None,
+            **template_kwargs,
         )
+        text = await self._convert(render)
         try:
-            return await self.tokenize(text, add_special_tokens=False)
+            return await self.tokenize(text, add_special_tokens=add_special_tokens)
         except RequestError as error:
             error.param = "messages"  # the caller gave no other prompt
             raise
@@ -125,6 +150,14 @@ class AsyncLLM:
         _check_len(len(token_ids), "ids", ready, param="tokens")
         decode = partial(self._decode_now, token_ids, ready.vocab_size)
         return await self._convert(decode) if len(token_ids) > LONG_TEXT_CHARS else decode()
+
+    def tokenizer_info(self) -> TokenizerInfo:
+        tokenizer, template = self._need_tokenizer("model"), self._chat_template
+        return TokenizerInfo(
+            special_tokens=tokenizer.special_tokens,
+            chat_template=None if template is None else template.source,
+            vocab_size=tokenizer.vocab_size,
+        )
 
     async def wait_ready(self) -> Ready:
         """What the engine can take; sleeps while it is loading. Raises NotReadyError, ClosedError."""
@@ -144,6 +177,18 @@ class AsyncLLM:
         _check_len(max(map(len, id_lists), default=0), "ids", ready, param="prompt")
         encode = partial(self._encode_now, prompts, add_special_tokens)
         return await self._convert(encode) if sum(map(len, texts)) > LONG_TEXT_CHARS else encode()
+
+    async def _with_checked_grammar(self, params: SamplingParams, ready: Ready) -> SamplingParams:
+        """Params whose grammar the engine can build. Raises RequestError when it is none."""
+        if params.grammar is None:
+            return params
+        if self._grammar_checker is None:
+            raise RequestError(
+                "this model has no tokenizer, so its answers cannot be held to a grammar",
+                param="grammar",
+                code="unsupported",
+            )
+        return replace(params, grammar=await self._grammar_checker.check(params.grammar, ready.eos_ids))
 
     async def _convert(self, work: Callable[[], Result]) -> Result:
         """The result of `work` in a thread for conversions. Raises OverloadedError when many wait for one."""
@@ -196,6 +241,21 @@ def _check_len(count: int, unit: str, ready: Ready, *, param: str) -> None:
             param=param,
             code="context_length_exceeded",
         )
+
+
+def _kept_len(truncate_prompt_tokens: int | None, params: SamplingParams, limits: RequestLimits) -> int:
+    """How many tokens of each prompt are kept, at most."""
+    if truncate_prompt_tokens is None:
+        return sys.maxsize
+    if truncate_prompt_tokens == CONTEXT:
+        output_len = 1 if params.max_tokens is None else params.max_tokens
+        return max(1, min(limits.max_model_len, limits.pool_len + 1) - output_len)
+    if truncate_prompt_tokens < 1:
+        raise RequestError(
+            f"truncate_prompt_tokens must be at least 1, or -1 for the context, not {truncate_prompt_tokens}",
+            param="truncate_prompt_tokens",
+        )
+    return truncate_prompt_tokens
 
 
 def _limits(ready: Ready) -> RequestLimits:

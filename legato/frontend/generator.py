@@ -1,14 +1,19 @@
 """The generator: what every route, the command line and the Python API ask for text."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.core.timing import Timing
+from legato.tokenization.tool_calls.format import ToolFormat
+from legato.tokenization.tool_calls.tools import Tool
 
 Prompt = str | Sequence[int]
 ChatMessage = dict[str, Any]
+
+CONTEXT = -1  # as truncate_prompt_tokens: whatever leaves room for the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,7 @@ class TextDelta:
     logprobs       of each of token_ids, when they were asked for
     prompt_logprobs  of each token of the prompt but its first, in an answer's first delta, when asked for
     usage          so far; final in the last delta
+    timing         so far
     """
 
     index: int
@@ -41,6 +47,16 @@ class TextDelta:
     stop_reason: str | int | None = None
     logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    timing: Timing = Timing()  # noqa: RUF009 - frozen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerInfo:
+    """special_tokens: role -> text, e.g. {"eos": "<|im_end|>"}; chat_template: its Jinja source."""
+
+    special_tokens: Mapping[str, str]
+    chat_template: str | None
+    vocab_size: int
 
 
 class TextStream(Protocol):
@@ -55,12 +71,36 @@ class TextStream(Protocol):
 
     def __aiter__(self) -> AsyncIterator[TextDelta]: ...
 
+    def abort(self) -> None:
+        """End what still runs, from any thread: each such answer gets a last delta with the reason ABORT."""
+
     async def aclose(self) -> None:
-        """Abort what still runs; harmless after the end."""
+        """Abort what still runs, for nobody reads any more; harmless after the end."""
+
+
+class Vocabulary(Protocol):
+    """What single tokens are; special_ids are those that a text may leave out."""
+
+    @property
+    def special_ids(self) -> frozenset[int]: ...
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What a token adds to a text that does not begin with it; b"" for an id without a token."""
+        ...
 
 
 class Generator(Protocol):
-    """Makes text for one served model."""
+    """Makes text for one served model.
+
+    tool_format  how the model writes calls of tools
+    vocabulary   None when the model has no tokenizer
+    """
+
+    @property
+    def tool_format(self) -> ToolFormat: ...
+
+    @property
+    def vocabulary(self) -> Vocabulary | None: ...
 
     async def submit(
         self,
@@ -72,20 +112,31 @@ class Generator(Protocol):
         cache_salt: str = "",
         truncate_prompt_tokens: int | None = None,
         add_special_tokens: bool = True,
+        shown_ids: Collection[int] = (),
     ) -> TextStream:
         """Queue n answers to each prompt at once; returns when the engine has accepted every one of them.
 
         The answers to one prompt have seeds of their own, the first the params' own; they share its K/V.
-        truncate_prompt_tokens keeps the last so many tokens of each prompt.
+        truncate_prompt_tokens keeps the last so many tokens of each prompt, CONTEXT as many as leave room
+        for max_tokens. shown_ids are special tokens whose text is shown, though others are skipped.
         Raises RequestError (nothing is queued), OverloadedError or NotReadyError.
         """
         ...
 
     async def chat_prompt(
-        self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True, **template_kwargs: Any
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] = (),
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        add_special_tokens: bool = False,
+        **template_kwargs: Any,
     ) -> list[int]:
-        """Render messages by the model's chat template; the ids of the prompt.
+        """Render messages, and the tools, by the model's chat template; the ids of the prompt.
 
+        continue_final_message ends it with the last message's text, which must be the assistant's.
+        add_special_tokens puts before it what the model expects before a text; most templates do so.
         Raises RequestError when the model has no template or the template refuses the messages.
         """
         ...
@@ -93,3 +144,7 @@ class Generator(Protocol):
     async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
 
     async def detokenize(self, token_ids: Sequence[int]) -> str: ...
+
+    def tokenizer_info(self) -> TokenizerInfo:
+        """What the model's tokenizer is. Raises RequestError when the model has none."""
+        ...

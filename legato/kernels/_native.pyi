@@ -96,11 +96,25 @@ class Device:
         seen_ids: NDArray[np.int32],
         seen_counts: NDArray[np.int32],
         num_logprobs: NDArray[np.int32],
+        masks: NDArray[np.uint32],
+        mask_rows: NDArray[np.int32],
     ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
         """Choose a token for each row of logits [rows, vocab], which are overwritten: see sampling.py.
 
         Gives tokens [rows], the logprob of each [rows], and the most likely ids and their logprobs, each
         [rows, largest of num_logprobs]; 0 where a row's num_logprobs, -1 for none, does not ask for them.
+        """
+
+    def score_rows(
+        self,
+        logits: NDArray[np.float32],
+        token_ids: NDArray[np.int32],
+        num_logprobs: NDArray[np.int32],
+    ) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
+        """Logprobs of a token in each row of logits [rows, vocab]; see sampling.py.
+
+        Gives the token's [rows], NaN where the row's logits are not all finite, and the most likely ids and
+        their logprobs as sample_rows() does.
         """
 
 @final

@@ -1,4 +1,4 @@
-"""One native call that samples every row of a step, with the meanings and the order of `sampling.sampler`."""
+"""Native calls that sample or score all rows of a step, with the meanings of `sampling.sampler`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,6 +59,30 @@ class StepSampling:
     added_values: NDArray[np.float32]
     penalties: NDArray[np.float64]
     num_logprobs: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedTokens:
+    """The tokens that rows may become, whatever else is said of them.
+
+    masks      [num_masks, num_words] uint32: bit i of word w is the token 32 * w + i; none past the end
+    mask_rows  [num_rows] int32: the mask of each row, -1 for one that may become any; empty: all of them may
+    """
+
+    masks: NDArray[np.uint32]
+    mask_rows: NDArray[np.int32]
+
+    def of_row(self, row: int, vocab_size: int) -> NDArray[np.bool_] | None:
+        """[vocab_size], whether the row may become each token; None when it may become any."""
+        if not len(self.mask_rows) or self.mask_rows[row] < 0:
+            return None
+        flags = np.unpackbits(self.masks[self.mask_rows[row]].astype("<u4").view(np.uint8), bitorder="little")
+        allowed = np.zeros(vocab_size, np.bool_)
+        allowed[: len(flags)] = flags[:vocab_size]
+        return allowed
+
+
+EVERY_TOKEN = AllowedTokens(np.zeros((0, 0), np.uint32), NO_IDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +164,17 @@ def step_sampling(rows: Sequence[RowSampling]) -> StepSampling:
 
 
 def sample_rows(
-    device: "Device", logits: NDArray[np.float32], step: StepSampling, seen: Mapping[int, SeenTokens]
+    device: "Device",
+    logits: NDArray[np.float32],
+    step: StepSampling,
+    seen: Mapping[int, SeenTokens],
+    allowed: AllowedTokens = EVERY_TOKEN,
 ) -> SampledRows:
     """Choose a token for every row.
 
-    logits  [num_rows, vocab_size] float32, overwritten
-    seen    index of a row with penalties -> the tokens before it
+    logits   [num_rows, vocab_size] float32, overwritten
+    seen     index of a row with penalties -> the tokens before it
+    allowed  what rows may become; a mask must leave its row something
     Raises ValueError when the rows and the logits differ in number, or an id is outside the vocabulary.
     """
     vocab_size = logits.shape[1]
@@ -165,14 +194,30 @@ def sample_rows(
         seen_ids=np.concatenate(by_row) if seen else NO_IDS,
         seen_counts=np.concatenate([seen[row].counts for row in sorted(seen)]) if seen else NO_IDS,
         num_logprobs=np.minimum(step.num_logprobs, vocab_size),
+        masks=allowed.masks,
+        mask_rows=allowed.mask_rows,
     )
-    logprobs: list[TokenLogprobs | None] = [None] * len(token_ids)
-    for row in np.flatnonzero((step.num_logprobs != NO_LOGPROBS) & (token_ids >= 0)).tolist():
-        num_top = min(step.num_logprobs[row], vocab_size)
-        logprobs[row] = TokenLogprobs(
-            float(own[row]), tuple(top_ids[row, :num_top].tolist()), tuple(top[row, :num_top].tolist())
-        )
-    return SampledRows(token_ids, logprobs)
+    has_logprobs = (step.num_logprobs != NO_LOGPROBS) & (token_ids >= 0)
+    return SampledRows(token_ids, _row_logprobs(has_logprobs, step.num_logprobs, own, top_ids, top))
+
+
+def score_rows(
+    device: "Device",
+    logits: NDArray[np.float32],
+    token_ids: NDArray[np.int32],
+    num_logprobs: NDArray[np.int32],
+) -> list[TokenLogprobs | None]:
+    """Logprobs of a given token in every row; None for a row whose logits are not all finite.
+
+    logits        [num_rows, vocab_size] float32
+    token_ids     [num_rows] int32
+    num_logprobs  [num_rows] int32, of the most probable tokens beside it
+    Raises ValueError when the arrays differ in length, or an id is outside the vocabulary.
+    """
+    own, top_ids, top = device.score_rows(
+        logits, token_ids=token_ids, num_logprobs=np.minimum(num_logprobs, logits.shape[1])
+    )
+    return _row_logprobs(~np.isnan(own), num_logprobs, own, top_ids, top)
 
 
 def _settings(params: SamplingParams) -> tuple[float, ...]:
@@ -187,6 +232,23 @@ def _settings(params: SamplingParams) -> tuple[float, ...]:
         params.presence_penalty,
         NO_LOGPROBS if params.logprobs is None else params.logprobs,
     )
+
+
+def _row_logprobs(
+    has_logprobs: NDArray[np.bool_],
+    num_logprobs: NDArray[np.int32],
+    own: NDArray[np.float64],
+    top_ids: NDArray[np.int32],
+    top: NDArray[np.float64],
+) -> list[TokenLogprobs | None]:
+    """What a native call gave, of the rows that have any; one wants no more of the others than there are."""
+    logprobs: list[TokenLogprobs | None] = [None] * len(own)
+    for row in np.flatnonzero(has_logprobs).tolist():
+        num_top = num_logprobs[row]
+        logprobs[row] = TokenLogprobs(
+            float(own[row]), tuple(top_ids[row, :num_top].tolist()), tuple(top[row, :num_top].tolist())
+        )
+    return logprobs
 
 
 def _starts(lengths: list[int]) -> NDArray[np.int32]:

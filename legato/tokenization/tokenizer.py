@@ -1,6 +1,7 @@
 """Text to token ids and back, over the `tokenizers` library."""
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,14 @@ def _byte_of_char() -> dict[str, int]:
 
 
 BYTE_OF_CHAR = _byte_of_char()
+BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")  # how a vocabulary with byte fallback writes a byte
 
 
 class Tokenizer:
     """One model's tokenizer. Safe to use from several threads.
 
-    add_bos  whether encode puts the bos token first; None leaves it to the tokenizer's own post-processor
+    special_tokens  role -> text, e.g. {"eos": "<|im_end|>"}
+    add_bos         whether encode puts the bos token first; None leaves it to the tokenizer's own processor
     """
 
     def __init__(
@@ -43,21 +46,33 @@ class Tokenizer:
         backend.no_truncation()  # a tokenizer.json may carry both from its training
         backend.no_padding()
         self._backend = backend
-        self._special_tokens = dict(special_tokens or {})
+        self.special_tokens = dict(special_tokens or {})
         self._bos_id = backend.token_to_id(self.bos_text) if self.bos_text is not None else None
         self._add_bos = add_bos if self._bos_id is not None else None
         added = backend.get_added_tokens_decoder()
+        self._added_texts = {token_id: token.content for token_id, token in added.items()}
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self.vocab_size: int = backend.get_vocab_size()
         self.is_byte_level = isinstance(backend.decoder, tokenizers.decoders.ByteLevel)
+        self._has_byte_tokens = not self.is_byte_level and self._text_inside("<0x41>") == "A"
 
     @property
     def bos_text(self) -> str | None:
-        return self._special_tokens.get("bos")
+        return self.special_tokens.get("bos")
 
     @property
     def eos_text(self) -> str | None:
-        return self._special_tokens.get("eos")
+        return self.special_tokens.get("eos")
+
+    def to_json(self) -> str:
+        """What a tokenizer.json holds."""
+        text: str = self._backend.to_str()
+        return text
+
+    def special_id(self, text: str) -> int | None:
+        """The id of a special token; None when the text is no such token."""
+        token_id: int | None = self._backend.token_to_id(text)
+        return token_id if token_id in self.special_ids else None
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text.
@@ -87,14 +102,25 @@ class Tokenizer:
         return text
 
     def token_bytes(self, token_id: int) -> bytes:
-        """What a token of a byte-level tokenizer adds to a text; b"" for an id without a token."""
+        """What a token adds to a text that does not begin with it; b"" for an id without a token.
+
+        Special tokens add their own text, though decode() may be told to leave it out.
+        """
+        if token_id in self._added_texts:
+            return self._added_texts[token_id].encode()
         token = self._backend.id_to_token(token_id)
         if token is None:
             return b""
-        try:
-            return bytes([BYTE_OF_CHAR[char] for char in token])
-        except KeyError:  # an added token holds characters of the text itself
-            return token.encode()
+        if self.is_byte_level:
+            return bytes(BYTE_OF_CHAR[char] for char in token)
+        byte = BYTE_TOKEN.fullmatch(token) if self._has_byte_tokens else None
+        return self._text_inside(token).encode() if byte is None else bytes.fromhex(byte[1])
+
+    def _text_inside(self, token: str) -> str:
+        """A token's text after another's: a decoder may take a space from the beginning of all text."""
+        decoder = self._backend.decoder
+        text: str = token if decoder is None else decoder.decode(["x", token]).removeprefix("x")
+        return text
 
 
 def load_tokenizer(path: Path, override: Path | None = None) -> Tokenizer | None:

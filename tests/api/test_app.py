@@ -133,8 +133,8 @@ def test_openai_sdk_raises_on_what_goes_wrong(sdk: openai.OpenAI, generator: Fak
     with pytest.raises(openai.NotFoundError, match="not served here"):
         sdk.completions.create(model="gpt-4", prompt="a")
     with pytest.raises(openai.BadRequestError) as refusal:
-        sdk.completions.create(model="fake", prompt="a", n=2)
-    assert refusal.value.param == "n"
+        sdk.completions.create(model="fake", prompt="a", suffix="b")
+    assert refusal.value.param == "suffix"
     generator.failure, generator.fail_after = RuntimeError("boom"), 1
     with pytest.raises(openai.APIError, match="server failed"):
         list(sdk.completions.create(model="fake", prompt="abc", stream=True))

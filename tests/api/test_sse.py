@@ -165,6 +165,7 @@ def test_prompts_of_one_stream_keep_their_indexes(client: TestClient) -> None:
         "completion_tokens": 6,
         "total_tokens": 12,
         "prompt_tokens_details": {"cached_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
 
 

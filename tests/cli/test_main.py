@@ -42,6 +42,8 @@ def test_module_is_the_command() -> None:
         (["generate"], "generate"),
         (["complete"], "generate"),
         (["chat"], "chat"),
+        (["batch"], "batch"),
+        (["run-batch"], "batch"),
         (["models"], "models"),
         (["models", "pull"], "models pull"),
         (["bench", "batching"], "bench batching"),

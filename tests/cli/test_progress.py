@@ -34,3 +34,23 @@ def test_log_may_be_left_alone() -> None:
     with Progress("loading", has_lines=False, stream=log) as progress:
         progress.show(0.5, "weights")
     assert log.getvalue() == ""
+
+
+def test_share_that_nobody_knows_is_no_bar() -> None:
+    terminal = Terminal()
+    with Progress("batch", stream=terminal) as progress:
+        progress.show(None, "7 lines")
+    assert terminal.getvalue().split(ERASE_LINE)[1] == "batch: 7 lines"
+
+
+def test_line_that_stays_is_told_above_the_bar_and_plainly_in_a_log() -> None:
+    terminal, log = Terminal(), io.StringIO()
+    for stream in (terminal, log):
+        with Progress("batch", has_lines=False, stream=stream) as progress:
+            progress.show(0.5, "7 lines")
+            progress.tell("line 3: no JSON")
+    assert terminal.getvalue().split(ERASE_LINE)[2].splitlines() == [
+        "line 3: no JSON",
+        "batch [############............]  50% 7 lines",
+    ]
+    assert log.getvalue() == "line 3: no JSON\n"

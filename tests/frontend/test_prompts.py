@@ -10,9 +10,10 @@ import pytest
 from legato.core.errors import NotReadyError, OverloadedError, RequestError
 from legato.core.sampling_params import SamplingParams
 from legato.frontend.async_llm import AsyncLLM
+from legato.frontend.generator import CONTEXT
 from tests.frontend.answers import Answered, answer_to, answers_to
 from tests.frontend.conftest import OpenModel
-from tests.tiny_model import write_tiny_model
+from tests.tiny_model import MAX_MODEL_LEN, write_tiny_model
 
 
 def test_only_the_last_tokens_of_a_prompt_are_kept_when_asked_for(llm: AsyncLLM) -> None:
@@ -30,7 +31,14 @@ def test_only_the_last_tokens_of_a_prompt_are_kept_when_asked_for(llm: AsyncLLM)
     assert [answer.token_ids for answer in others] == [first.token_ids] * 2
 
 
-@pytest.mark.parametrize("length", [0, -1])
+def test_prompt_is_cut_to_the_room_that_max_tokens_leaves(llm: AsyncLLM) -> None:
+    answer = asyncio.run(
+        answer_to(llm, "long " * 200, SamplingParams(max_tokens=12), truncate_prompt_tokens=CONTEXT)
+    )
+    assert answer.usage.prompt_tokens == MAX_MODEL_LEN - 12
+
+
+@pytest.mark.parametrize("length", [0, -2])
 def test_prompt_cannot_be_cut_to_nothing(llm: AsyncLLM, length: int) -> None:
     with pytest.raises(RequestError, match="at least 1") as refusal:
         asyncio.run(answer_to(llm, "abc", truncate_prompt_tokens=length))

@@ -72,6 +72,37 @@ def test_default_model_gives_the_text_of_transformers() -> None:
     )
 
 
+@pytest.mark.model
+def test_final_message_of_the_default_model_is_continued_without_its_end_marker() -> None:
+    template = load_chat_template(resolve("smollm2-135m-instruct").path)
+    assert template is not None
+    chat = [*HELLO, {"role": "assistant", "content": "Once upon "}]
+    whole = template.render(chat, False)
+    assert template.render(chat, False, True) == whole.removesuffix("<|im_end|>\n")
+    assert whole.endswith("Once upon <|im_end|>\n")
+
+
+@pytest.mark.parametrize("content", ["Once upon ", "", None])
+def test_final_message_is_continued_as_it_stands(content: str | None) -> None:
+    template = ChatTemplate("{% for m in messages %}[{{ m.role }}:{{ m.content | trim }}]{% endfor %}")
+    chat = [*HELLO, {"role": "assistant", "content": content}]
+    assert template.render(chat, False, True) == f"[user:Hello][assistant:{content or ''}"
+    assert chat[-1]["content"] == content
+
+
+@pytest.mark.parametrize(
+    ("source", "chat", "reason"),
+    [
+        (CONTENTS, HELLO, "a last message of the assistant's"),
+        ("{{ messages[0].content }}", [*HELLO, {"role": "assistant", "content": "x"}], "does not show"),
+    ],
+)
+def test_what_cannot_be_continued_is_refused(source: str, chat: list[dict[str, Any]], reason: str) -> None:
+    with pytest.raises(RequestError, match=reason) as refusal:
+        ChatTemplate(source).render(chat, False, True)
+    assert refusal.value.param == "continue_final_message"
+
+
 @pytest.mark.parametrize(
     ("source", "reason"),
     [

@@ -4,15 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, processors
+from tokenizers import AddedToken, decoders, models, processors
 
 from legato.core.errors import ModelError, RequestError
 from legato.modelfiles.catalog import resolve
 from legato.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.model_builders import TINY_GGUF, gguf_bytes, write_json
-from tests.tokenization.tiny_tokenizers import byte_level_tokenizer
+from tests.tokenization.tiny_tokenizers import byte_fallback_tokenizer, byte_level_tokenizer
 
 # The text, its ids, and the pieces of text that these stand for, to be checked by eye: each digit alone,
 # a space goes with the word after it, the rest of a run of spaces is a piece; bytes where it is no character.
@@ -207,7 +208,21 @@ def test_bytes_of_tokens() -> None:
     tokenizer = byte_level_tokenizer()
     assert [tokenizer.token_bytes(byte) for byte in range(256)] == [bytes([byte]) for byte in range(256)]
     assert tokenizer.token_bytes(tokenizer.encode("<tool 한>")[0]) == "<tool 한>".encode()
+    assert tokenizer.token_bytes(tokenizer.encode("<|end|>")[0]) == b"<|end|>"
     assert tokenizer.token_bytes(99_999) == b""
+
+
+def test_bytes_of_tokens_with_byte_fallback_and_marks_for_spaces() -> None:
+    tokenizer = byte_fallback_tokenizer()
+    ids = tokenizer.encode("a é.")
+    assert [tokenizer.token_bytes(i) for i in ids] == [b"<s>", b" ", b"a", b" ", b"\xc3", b"\xa9", b"."]
+    assert tokenizer.token_bytes(99_999) == b""
+
+
+def test_bytes_of_tokens_of_a_decoder_that_puts_spaces_between_words() -> None:
+    backend = tokenizers.Tokenizer(models.WordPiece({"ab": 0, "##cd": 1, "[UNK]": 2}))
+    backend.decoder = decoders.WordPiece()
+    assert [Tokenizer(backend).token_bytes(i) for i in range(2)] == [b" ab", b"cd"]
 
 
 @given(text=st.text(max_size=50))

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from legato.api.bodies.generation import (
     Body,
@@ -15,51 +15,52 @@ from legato.api.bodies.generation import (
     optional,
 )
 from legato.api.bodies.messages import Messages, TemplateFields
+from legato.api.bodies.report import Count, ReportFields
+from legato.api.bodies.tools import ToolFields
+from legato.api.limits import LIMITS, check_limit
 from legato.core.errors import RequestError
 from legato.frontend.generator import Prompt
 
 MODEL = optional("a served name; without one, the first is asked")
 
 
-class StreamOptions(BaseModel):
-    """What a stream tells beside the text."""
-
-    model_config = ConfigDict(strict=True)
-
-    include_usage: bool = Field(default=False, description="a last chunk with the usage of the whole call")
-    continuous_usage_stats: bool = Field(default=False, description="the usage so far in every chunk")
-
-
-class OpenAIBody(GenerationBody):
+class OpenAIBody(GenerationBody, ReportFields):
     """What both OpenAI routes share."""
 
     model: str | None = MODEL
-    stream: bool | None = optional("send the answer as it comes", False)
-    stream_options: StreamOptions | None = optional("what a stream tells beside the text")
-    max_completion_tokens: Int64 | None = optional("newer name of max_tokens, and wins over it")
+    max_completion_tokens: Int64 | None = optional("newer name of max_tokens, and wins over it", minimum=0)
 
     def given_params(self) -> dict[str, Any]:
         """As for every body; max_completion_tokens, the newer name, wins over max_tokens."""
         given = super().given_params()
         if self.max_completion_tokens is not None:
-            if self.max_completion_tokens < 1:
+            if self.max_completion_tokens < (0 if self.wants_prompt else 1):
                 name = "max_completion_tokens"
                 raise RequestError(f"{name} must be at least 1, not {self.max_completion_tokens}", param=name)
             given["max_tokens"] = self.max_completion_tokens
+        given["logprobs"] = self.num_top_logprobs
+        given["prompt_logprobs"] = self.prompt_logprobs
         return given
 
-    def usage_options(self) -> dict[str, bool]:
-        """Where a stream tells the usage. Raises RequestError when there is no stream to tell it in."""
-        if self.stream_options is not None and not self.stream:
-            raise RequestError("stream_options needs stream: true", param="stream_options")
-        options = self.stream_options or StreamOptions()
-        return {"include_usage": options.include_usage, "continuous_usage": options.continuous_usage_stats}
+    def adjusted(self) -> list[str]:
+        """As for every body; and max_tokens, where its newer name says otherwise."""
+        limits = {self.max_tokens, self.max_completion_tokens} - {None}
+        return [*super().adjusted(), *(["max_tokens"] if len(limits) > 1 else [])]
+
+    @property
+    def wants_prompt(self) -> bool:
+        return self.prompt_logprobs is not None
 
 
 def _check_num_prompts(prompt: Any) -> Any:
     """Count prompts before one is looked at; how many ids one may have depends on the model."""
     is_one = isinstance(prompt, list) and bool(prompt) and type(prompt[0]) is int
     return prompt if is_one else check_count("prompts", prompt)
+
+
+def _none_for_false(logprobs: Any) -> Any:
+    """`false`, as chat has it, asks for no logprobs."""
+    return None if logprobs is False else logprobs
 
 
 class CompletionBody(OpenAIBody):
@@ -72,6 +73,29 @@ class CompletionBody(OpenAIBody):
         Field(description="one prompt or several, as texts or token ids", examples=["Hello, I am"]),
     ]
 
+    echo: bool | None = optional("put the prompt before the answer; then max_tokens may be 0", False)
+    logprobs: Annotated[Count | None, BeforeValidator(_none_for_false)] = optional(
+        "logarithms of the probability of each token, and of so many of the most probable ones at its place",
+        maximum=LIMITS["logprobs"].maximum,
+    )
+
+    @property
+    def num_top_logprobs(self) -> int | None:
+        check_limit("logprobs", self.logprobs or 0, param="logprobs")
+        return self.logprobs
+
+    @property
+    def wants_prompt(self) -> bool:
+        return super().wants_prompt or self.echo is True
+
+    def given_params(self) -> dict[str, Any]:
+        """As for every body; an echoed prompt has logprobs if the answer has."""
+        given = super().given_params()
+        if self.echo:
+            wanted = [each for each in (self.logprobs, self.prompt_logprobs) if each is not None]
+            given["prompt_logprobs"] = max(wanted, default=None)
+        return given
+
     def prompts(self) -> list[Prompt]:
         """The prompts in order. Raises RequestError when there is none, or one is an empty list."""
         prompt: Any = self.prompt
@@ -82,23 +106,45 @@ class CompletionBody(OpenAIBody):
         return [prompt] if isinstance(prompt[0], int) else list(prompt)
 
 
-class ChatBody(OpenAIBody, TemplateFields):
+class ChatBody(OpenAIBody, TemplateFields, ToolFields):
     """Body of /v1/chat/completions."""
 
     messages: Annotated[Messages, Field(description="the conversation so far")]
+    logprobs: bool | None = optional("logarithms of the probability of each token", False)
+    top_logprobs: Count | None = optional(
+        "and of so many of the most probable ones at its place", 0, maximum=LIMITS["logprobs"].maximum
+    )
+    add_special_tokens: bool | None = optional(
+        "put before the prompt what the model expects before a text, if the template does not", False
+    )
+
+    @property
+    def num_top_logprobs(self) -> int | None:
+        check_limit("logprobs", self.top_logprobs or 0, param="top_logprobs")
+        if self.top_logprobs and not self.logprobs:
+            raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    def template_options(self) -> dict[str, Any]:
+        return super().template_options() | {"add_special_tokens": self.add_special_tokens is True}
 
 
-class TokenizeBody(TemplateFields):
+class TokenizeBody(TemplateFields, ToolFields):
     """Body of /tokenize: a prompt or messages."""
 
     model: str | None = MODEL
     prompt: str | None = Field(None, description="a text; or give messages", examples=["Hello, I am"])
     messages: Messages | None = optional("a conversation; or give prompt")
-    add_special_tokens: bool = Field(True, description="put before prompt what the model expects there")
+    add_special_tokens: bool | None = optional(
+        "put before a text what the model expects there; true for prompt, false for messages"
+    )
+
+    def template_options(self) -> dict[str, Any]:
+        return super().template_options() | {"add_special_tokens": self.add_special_tokens is True}
 
 
 class DetokenizeBody(Body):
     """Body of /detokenize."""
 
     model: str | None = MODEL
-    tokens: Annotated[TokenIds, Field(description="token ids", examples=[[19556]])]
+    tokens: Annotated[TokenIds, Field(description="token ids", examples=[[72, 105]])]

@@ -30,6 +30,7 @@ def test_chat_answer_has_openais_shape(client: TestClient, generator: FakeGenera
             "message": {"role": "assistant", "content": "Paris", "refusal": None},
             "logprobs": None,
             "finish_reason": "stop",
+            "stop_reason": None,
         }
     ]
     assert answer["usage"] == {
@@ -37,6 +38,7 @@ def test_chat_answer_has_openais_shape(client: TestClient, generator: FakeGenera
         "completion_tokens": 5,
         "total_tokens": len("<user>hi<assistant>") + 5,
         "prompt_tokens_details": {"cached_tokens": 3},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
 
 
@@ -93,8 +95,8 @@ def test_prompts_that_are_none_are_refused_and_nothing_runs(
         ([{"role": "user", "content": []}], "messages.0.content"),
         ([{"role": "user", "content": 7}], "messages.0.content"),
         ([{"role": "user", "content": [{"type": "text"}]}], "messages.0.content.0.text"),
-        ([USER, {"role": "tool", "content": "x"}], "messages.1.role"),
-        ([USER, {"role": "assistant", "content": "", "tool_calls": [{}]}], "messages.1.tool_calls"),
+        ([USER, {"role": "tool", "content": "x"}], "messages.1.tool_call_id"),
+        ([USER, {"role": "assistant", "content": "", "tool_calls": [{}]}], "messages.1.tool_calls.0"),
     ],
 )
 def test_faults_of_messages_are_named(client: TestClient, messages: Any, param: str) -> None:
@@ -228,7 +230,7 @@ def test_every_sampling_field_reaches_the_engine(client: TestClient, generator: 
         ("top_k", 1.0),
         ("max_tokens", 0),
         ("max_tokens", "x"),
-        ("max_completion_tokens", 0),
+        ("max_completion_tokens", -1),
         ("frequency_penalty", 2.1),
         ("seed", 2**64),
         ("stop", ""),
@@ -237,6 +239,14 @@ def test_every_sampling_field_reaches_the_engine(client: TestClient, generator: 
         ("logit_bias", {"x": 1}),
         ("logit_bias", {"1": 101}),
         ("truncate_prompt_tokens", 0),
+        ("truncate_prompt_tokens", -2),
+        ("n", 0),
+        ("n", True),
+        ("n", 1.0),
+        ("logprobs", -1),
+        ("logprobs", True),
+        ("prompt_logprobs", -1),
+        ("echo", 1),
         ("stream_options", {"include_usage": True}),
         ("ignore_eos", "yes"),
     ],
