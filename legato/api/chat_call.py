@@ -23,7 +23,7 @@ class ChatCall:
     tools             that the model may call, as tool_choice says
     parallel_tool_calls  False = at most one call an answer
     template_options  of Generator.chat_prompt
-    submit_options    of Generator.submit
+    submit_options    of open_stream
     """
 
     messages: Sequence[Any]

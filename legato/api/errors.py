@@ -16,6 +16,7 @@ from legato.core.errors import (
     ClosedError,
     ConfigError,
     EngineDiedError,
+    GrammarFailedError,
     LegatoError,
     ModelError,
     NotReadyError,
@@ -36,6 +37,7 @@ TABLE: tuple[tuple[type[LegatoError], int, str, str | None], ...] = (
     (EngineDiedError, 503, "service_unavailable", "engine_died"),
     (ModelError, 503, "service_unavailable", "model_unavailable"),
     (ConfigError, 503, "service_unavailable", "misconfigured"),
+    (GrammarFailedError, 500, "server_error", "grammar_failed"),
     (LegatoError, 500, "server_error", "internal_error"),
 )
 HTTP_CODES = {401: "invalid_api_key", 404: "not_found", 405: "method_not_allowed", 408: "request_timeout"}

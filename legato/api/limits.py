@@ -48,6 +48,11 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "cache_salt": Limit(256, "characters in cache_salt"),
         "tools": Limit(128, "tools"),
         "template_kwargs": Limit(32, "template arguments"),
+        "schema": Limit(64 * 2**10, "bytes in a schema"),
+        "schema_depth": Limit(64, "levels of nesting in a schema"),
+        "regex": Limit(4 * 2**10, "characters in a regular expression"),
+        "choices": Limit(1024, "choices"),
+        "grammar": Limit(16 * 2**10, "characters in a grammar"),
     }
 )
 

@@ -54,5 +54,9 @@ class NonFiniteLogitsError(LegatoError):
     """The model gave NaN or infinity for one request: it has no next token, others are untouched."""
 
 
+class GrammarFailedError(LegatoError):
+    """An answer could not be held to its grammar to the end, so it was ended."""
+
+
 class EngineDiedError(LegatoError):
     """The engine process ended while the request was in it."""

@@ -71,15 +71,25 @@ class TokenLogprobs:
     top_logprobs: tuple[float, ...]
 
 
+class RowError(NamedTuple):
+    """Why no token could be sampled for one request.
+
+    code  non_finite_logits or grammar_failed, as in `ipc.messages.Failed`
+    """
+
+    message: str
+    code: str
+
+
 @dataclass(frozen=True, slots=True)
 class StepOutput:
     """What a step sampled: request id -> token id, for the chunks that sample.
 
-    errors    request id -> why no token could be sampled; the request ends, its neighbours do not notice
+    errors    request id -> why it has no token; the request ends, its neighbours do not notice
     logprobs  request id -> its token's, for the requests that ask for them
     """
 
     step: int
     token_ids: dict[str, int]
-    errors: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, RowError] = field(default_factory=dict)
     logprobs: dict[str, TokenLogprobs] = field(default_factory=dict)

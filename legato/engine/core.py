@@ -129,7 +129,7 @@ class Core:
 def _message(event: NewToken | Broken) -> TokenOutput | Failed:
     request = event.request
     if isinstance(event, Broken):
-        return Failed(request_id=request.request_id, error=event.error, code="non_finite_logits")
+        return Failed(request_id=request.request_id, error=event.error.message, code=event.error.code)
     return TokenOutput(
         request_id=request.request_id,
         index=event.index,

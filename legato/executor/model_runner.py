@@ -3,7 +3,7 @@
 import numpy as np
 
 from legato.backends.backend import CompiledProgram, ForwardInputs
-from legato.core.plan import StepOutput, TokenLogprobs
+from legato.core.plan import RowError, StepOutput, TokenLogprobs
 from legato.executor.forward_batch import ForwardBatch
 from legato.sampling.row_sampler import Sampler
 
@@ -23,6 +23,7 @@ class ModelRunner:
     def run(self, batch: ForwardBatch) -> StepOutput:
         for row, start in batch.row_starts:
             self._token_pool[row, : len(start.token_ids)] = start.token_ids
+        self._sampler.begin(batch.row_starts)
         logits = self._program.forward(
             ForwardInputs(
                 token_ids=self._token_pool[batch.token_rows, batch.positions],
@@ -35,10 +36,10 @@ class ModelRunner:
         )
         chosen = self._sampler.sample(logits, batch.sampling, self._token_pool)
         token_ids: dict[str, int] = {}
-        errors: dict[str, str] = {}
+        errors: dict[str, RowError] = {}
         logprobs: dict[str, TokenLogprobs] = {}
         for (request_id, row, position, _), sampled in zip(batch.sampling.rows, chosen, strict=True):
-            if isinstance(sampled, str):
+            if isinstance(sampled, RowError):
                 errors[request_id] = sampled
                 continue
             token_ids[request_id] = self._token_pool[row, position] = sampled.token_id

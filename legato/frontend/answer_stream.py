@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from legato.core.errors import (
     ClosedError,
     EngineDiedError,
+    GrammarFailedError,
     NonFiniteLogitsError,
     NotReadyError,
     OverloadedError,
@@ -93,6 +94,8 @@ class AnswerStream:
                 return RequestError(reply.message, param=reply.param, code=reply.code)
             case Failed(code="non_finite_logits"):
                 return NonFiniteLogitsError(reply.error)
+            case Failed(code="grammar_failed"):
+                return GrammarFailedError(reply.error)
             case Failed() if self._client.status.stage is EngineStage.CLOSED:
                 return ClosedError(reply.error)
             case Failed():

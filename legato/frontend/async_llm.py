@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from legato.frontend.generator import CONTEXT, ChatMessage, Prompt, Vocabulary
 from legato.ipc.client import EngineClient
 from legato.ipc.messages import AddRequest, Ready
 from legato.tokenization.chat_template import ChatTemplate
+from legato.tokenization.grammar_check import GrammarChecker
 from legato.tokenization.messages import plain_messages
 from legato.tokenization.tokenizer import Tokenizer
 from legato.tokenization.tool_calls.formats import choose_format
@@ -45,6 +47,7 @@ class AsyncLLM:
         tokenizer: Tokenizer | None,
         chat_template: ChatTemplate | None,
         *,
+        grammar_checker: GrammarChecker | None = None,
         seed: int | None = None,
         tool_call_parser: str = "auto",
     ) -> None:
@@ -53,6 +56,7 @@ class AsyncLLM:
         source = "" if chat_template is None else chat_template.source
         self.tool_format = choose_format(tool_call_parser, source, tokenizer)
         self._chat_template = chat_template
+        self._grammar_checker = grammar_checker
         self._converters = ThreadPoolExecutor(NUM_CONVERTERS, "text-converter")
         self._conversions = threading.BoundedSemaphore(MAX_CONVERSIONS)
         self._seeds = random.Random(secrets.randbits(64) if seed is None else seed)
@@ -84,6 +88,7 @@ class AsyncLLM:
         id_lists = [token_ids[-kept_len:] for token_ids in id_lists]
         for token_ids in id_lists:
             limits.max_device_len(token_ids, params)  # all are checked before one is queued
+        params = await self._with_checked_grammar(params, ready)
         requests = [
             AddRequest(
                 request_id=secrets.token_hex(12),
@@ -164,6 +169,18 @@ class AsyncLLM:
         _check_len(max(map(len, id_lists), default=0), "ids", ready, param="prompt")
         encode = partial(self._encode_now, prompts, add_special_tokens)
         return await self._convert(encode) if sum(map(len, texts)) > LONG_TEXT_CHARS else encode()
+
+    async def _with_checked_grammar(self, params: SamplingParams, ready: Ready) -> SamplingParams:
+        """Params whose grammar the engine can build. Raises RequestError when it is none."""
+        if params.grammar is None:
+            return params
+        if self._grammar_checker is None:
+            raise RequestError(
+                "this model has no tokenizer, so its answers cannot be held to a grammar",
+                param="grammar",
+                code="unsupported",
+            )
+        return replace(params, grammar=await self._grammar_checker.check(params.grammar, ready.eos_ids))
 
     async def _convert(self, work: Callable[[], Result]) -> Result:
         """The result of `work` in a thread for conversions. Raises OverloadedError when many wait for one."""

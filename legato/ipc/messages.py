@@ -116,7 +116,8 @@ class TokenOutput(Message, frozen=True):
 class Failed(Message, frozen=True):
     """The request ended by a fault that is not its own.
 
-    code  engine_died, or non_finite_logits: the model gave no usable numbers for this one request
+    code  engine_died; or of this one request: non_finite_logits, the model gave no usable numbers, or
+          grammar_failed, its grammar could not be kept to the end
     """
 
     request_id: str

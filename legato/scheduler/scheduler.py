@@ -6,7 +6,7 @@ from itertools import count
 from typing import Protocol
 
 from legato.core.config import SchedulerConfig
-from legato.core.plan import StepOutput, StepPlan, TokenLogprobs
+from legato.core.plan import RowError, StepOutput, StepPlan, TokenLogprobs
 from legato.core.request import Request, RequestState
 from legato.core.sampling_params import FinishReason
 from legato.kvcache.manager import KVCacheManager
@@ -42,7 +42,7 @@ class Broken:
     """A request that ended because no token could be sampled for it."""
 
     request: Request
-    error: str
+    error: RowError
 
 
 class Scheduler:

@@ -64,6 +64,11 @@ class Tokenizer:
     def eos_text(self) -> str | None:
         return self._special_tokens.get("eos")
 
+    def to_json(self) -> str:
+        """What a tokenizer.json holds."""
+        text: str = self._backend.to_str()
+        return text
+
     def added_id(self, text: str) -> int | None:
         """The id of a text that is one token wherever it stands, as special tokens are; else None."""
         return self._added_ids.get(text)

@@ -4,7 +4,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from legato.core.config import CacheConfig, SchedulerConfig
-from legato.core.plan import StepOutput, StepPlan, TokenLogprobs
+from legato.core.plan import RowError, StepOutput, StepPlan, TokenLogprobs
 from legato.core.request_limits import RequestLimits
 from legato.core.sampling_params import SamplingParams
 from legato.engine.core import Core, CoreParts
@@ -40,7 +40,7 @@ class ScriptedExecutor:
             if chunk.row_start:
                 self._prompt_lens[chunk.request_id] = chunk.row_start.prompt_len
             if chunk.samples and chunk.request_id in self.broken:
-                errors[chunk.request_id] = "no numbers"
+                errors[chunk.request_id] = RowError("no numbers", "non_finite_logits")
             elif chunk.samples:
                 token_ids[chunk.request_id] = self._token(chunk.request_id, chunk.end)
         logprobs = {each: self.logprobs[each] for each in token_ids if each in self.logprobs}

@@ -20,22 +20,25 @@ async def open_stream(
     params: SamplingParams,
     *,
     prompt_field: str = "prompt",
+    grammar_field: str = "grammar",
     n: int = 1,
     **options: Any,
 ) -> TextStream:
     """Queue n answers to each of `prompts`, the body's `prompt_field`, and return their deltas, counted.
 
-    `options` are those of Generator.submit.
+    grammar_field is the body's field that params.grammar was made of; `options` are those of
+    Generator.submit.
     Returns when the engine has accepted all of them, so that every refusal still finds its status.
     Raises LegatoError when nothing was queued.
     """
+    fields = {"prompt": prompt_field, "grammar": grammar_field}
     metrics: Metrics = request.app.state.metrics
     model = service.names[0]
     try:
         stream = await service.generator.submit(prompts, params, n=n, **options)
     except LegatoError as error:
-        if isinstance(error, RequestError) and error.param == "prompt":
-            error.param = prompt_field
+        if isinstance(error, RequestError) and error.param in fields:
+            error.param = fields[error.param]
         metrics.rejected(model, str(describe(error, request.state.request_id).code))
         raise
     received_at: float = request.state.received_at

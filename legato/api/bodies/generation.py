@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from legato.api.bodies.structured import StructuredFields
 from legato.api.limits import LIMIT_EXCEEDED, LIMITS, check_limit
 from legato.core.errors import RequestError
 from legato.core.sampling_params import SamplingParams
@@ -33,10 +34,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
     "logprob_token_ids": (),
     "logprobs": (False,),
     "modalities": (["text"],),
@@ -44,10 +41,8 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "prediction": (),
     "prompt_embeds": (),
     "prompt_logprobs": (),
-    "response_format": ({"type": "text"},),
     "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
-    "structured_outputs": (),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
@@ -147,7 +142,7 @@ class Body(BaseModel):
         return {"x-legato-ignored": ",".join(shown)} if shown else {}
 
 
-class GenerationBody(Body):
+class GenerationBody(StructuredFields, Body):
     """What each body that generates may hold; null is like absent: the model's default, else the API's."""
 
     max_tokens: Int64 | None = optional("tokens of the answer at most")
@@ -207,16 +202,19 @@ class GenerationBody(Body):
             given["stop_token_ids"] = tuple(self.stop_token_ids)
         if self.logit_bias is not None:
             given["logit_bias"] = {_token_id(key): bias for key, bias in self.logit_bias.items()}
+        if self.constraint is not None:
+            given["grammar"] = self.constraint.grammar
         return given
 
     def submit_options(self) -> dict[str, Any]:
-        """The keyword arguments of Generator.submit beside prompts and params."""
+        """The keyword arguments of open_stream beside prompts and params."""
         check_limit("cache_salt", len(self.cache_salt or ""), param="cache_salt")
         return {
             "priority": self.priority or 0,
             "cache_salt": self.cache_salt or "",
             "truncate_prompt_tokens": self.truncate_prompt_tokens,
             "add_special_tokens": self.add_special_tokens is not False,
+            **({"grammar_field": self.constraint.param} if self.constraint else {}),
         }
 
 

@@ -200,7 +200,7 @@ nb::tuple sample_rows(
     const Array<float, 1>& min_ps, const Array<double, 1>& numbers, const Array<int32_t, 1>& added_starts,
     const Array<int32_t, 1>& added_ids, const Array<float, 1>& added_values, const Array<double, 2>& penalties,
     const Array<int32_t, 1>& seen_starts, const Array<int32_t, 1>& seen_ids, const Array<int32_t, 1>& seen_counts,
-    const Array<int32_t, 1>& num_logprobs) {
+    const Array<int32_t, 1>& num_logprobs, const Array<uint32_t, 2>& masks, const Array<int32_t, 1>& mask_rows) {
     const auto num_rows = static_cast<int64_t>(logits.shape(0)), vocab = static_cast<int64_t>(logits.shape(1));
     require_size("temperatures", temperatures.size(), num_rows);
     require_size("top_ks", top_ks.size(), num_rows);
@@ -211,6 +211,7 @@ nb::tuple sample_rows(
     check_list("added_starts", added_starts, num_rows, added_ids.size(), added_values.size());
     check_list("seen_starts", seen_starts, num_rows, seen_ids.size(), seen_counts.size());
     require_size("num_logprobs", num_logprobs.size(), num_rows);
+    if (mask_rows.size() != 0) require_size("mask_rows", mask_rows.size(), num_rows);
     int64_t max_logprobs = 0;
     for (int64_t row = 0; row < num_rows; ++row) max_logprobs = std::max<int64_t>(max_logprobs, num_logprobs.data()[row]);
     require(max_logprobs <= vocab, "num_logprobs: " + std::to_string(max_logprobs) + ", must be at most the vocabulary's " +
@@ -230,6 +231,10 @@ nb::tuple sample_rows(
                             seen_starts.data(),
                             seen_ids.data(),
                             seen_counts.data(),
+                            static_cast<int64_t>(masks.shape(0)),
+                            static_cast<int64_t>(masks.shape(1)),
+                            masks.data(),
+                            mask_rows.size() == 0 ? nullptr : mask_rows.data(),
                             num_logprobs.data()};
     const auto height = logits.shape(0), width = static_cast<size_t>(max_logprobs);
     auto tokens = new_array<int32_t, 1>({height});
@@ -329,7 +334,7 @@ void bind_device(nb::module_& m) {
              "top_ps"_a.noconvert(), "min_ps"_a.noconvert(), "numbers"_a.noconvert(), "added_starts"_a.noconvert(),
              "added_ids"_a.noconvert(), "added_values"_a.noconvert(), "penalties"_a.noconvert(),
              "seen_starts"_a.noconvert(), "seen_ids"_a.noconvert(), "seen_counts"_a.noconvert(),
-             "num_logprobs"_a.noconvert());
+             "num_logprobs"_a.noconvert(), "masks"_a.noconvert(), "mask_rows"_a.noconvert());
 }
 
 void bind_tape(nb::module_& m) {

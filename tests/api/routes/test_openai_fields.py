@@ -53,11 +53,9 @@ def test_answer_carries_the_name_it_was_asked_by(client: TestClient) -> None:
         ("prompt_embeds", [None], ["x"]),
         ("truncation_side", ["left"], ["right"]),
         ("suffix", [None, ""], ["x"]),
-        ("response_format", [{"type": "text"}], [{"type": "json_object"}, {"type": "json_schema"}, "json"]),
         ("functions", [[]], [[{}]]),
         ("modalities", [["text"]], [["text", "audio"]]),
         ("audio", [None], [{}]),
-        ("structured_outputs", [None], [{"regex": "(a+)+$"}]),
     ],
 )
 def test_what_is_not_done_yet_is_refused_not_ignored(
