@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from legato.api.bodies.generation import Body, at_most, optional
+from legato.api.bodies.structured import json_schema
 from legato.core.errors import RequestError
 from legato.tokenization.tool_calls.tools import Tool, ToolChoice, check_tools
 
@@ -82,9 +83,11 @@ class ToolFields(Body):
 
 def _tool(index: int, function: FunctionBody) -> Tool:
     parameters = function.parameters
-    if parameters is not None and parameters.get("type", "object") != "object":
+    if parameters is not None:
         param = f"tools.{index}.function.parameters"
-        raise RequestError(f'{param}: must be the schema of an object, with "type": "object"', param=param)
+        json_schema(parameters, param=param)  # knows the limits
+        if parameters.get("type", "object") != "object":
+            raise RequestError(f'{param}: must be the schema of an object, "type": "object"', param=param)
     return Tool(
         name=function.name,
         description=function.description or "",
