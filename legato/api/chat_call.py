@@ -20,6 +20,7 @@ class ChatCall:
     """What a client asks for, in OpenAI's terms.
 
     messages          as plain_messages takes them
+    names             that can abort the call
     tools             that the model may call, as tool_choice says
     parallel_tool_calls  False = at most one call an answer
     template_options  of Generator.chat_prompt
@@ -29,6 +30,7 @@ class ChatCall:
     messages: Sequence[Any]
     params: SamplingParams
     n: int = 1
+    names: Sequence[str] = ()
     tools: Sequence[Tool] = ()
     tool_choice: ToolChoice = ToolChoice()  # noqa: RUF009 - frozen
     parallel_tool_calls: bool = True
@@ -51,6 +53,13 @@ async def open_chat(request: Request, service: ModelService, call: ChatCall) -> 
             params = replace(params, grammar=tool_grammar(use, tool_format, params.grammar))
             options["grammar_field"] = "tools"
     stream = await open_stream(
-        request, service, [prompt], params, prompt_field="messages", n=call.n, **options
+        request,
+        service,
+        [prompt],
+        params,
+        prompt_field="messages",
+        n=call.n,
+        names=call.names,
+        **options,
     )
     return ChatStream(stream, make_reader)

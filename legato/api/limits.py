@@ -36,6 +36,7 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "request_id": Limit(128, "characters in x-request-id"),
         # of the fields of a body; answered by check_limit, or by the schema before it looks at an element
         "fields": Limit(1024, "fields"),
+        "aborts": Limit(1024, "request ids"),
         "messages": Limit(256, "messages"),
         "prompts": Limit(256, "prompts"),
         "n": Limit(16, "answers to a prompt"),

@@ -141,6 +141,9 @@ class ServerConfig:
     vllm_url: str | None = flag(
         None, "OpenAI server of vLLM that answers /generate_vllm", type=str, is_url=True
     )
+    strict: bool = flag(
+        False, "refuse with 400 what would be ignored or adjusted, instead of naming it in a header"
+    )
     log_level: str = flag("info", "how much is logged", choices=("debug", "info", "warning", "error"))
     enable_auto_tool_choice: bool = flag(
         True, "the model may call the tools of a request as it likes: always so, the flag changes nothing"
@@ -154,6 +157,7 @@ class SchedulerConfig:
 
     mixed_prefill_tokens  tokens of prompts in a step that has decodes
     long_prefill_tokens   tokens of one prompt in a step while others wait; None: half of the room
+    max_step_scores       prompt tokens of a step whose logits are computed for prompt_logprobs
     max_preemptions       a request preempted so often is next admitted with all the pages it can need
     """
 
@@ -163,7 +167,13 @@ class SchedulerConfig:
     long_prefill_tokens: int | None
     max_model_len: int
     max_queued: int = 2048
+    max_step_scores: int = 64
     max_preemptions: int = 3
+
+    @property
+    def max_step_logits(self) -> int:
+        """Rows of logits that a step computes at most: one for each request that samples, and the scores."""
+        return self.max_num_seqs + self.max_step_scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,10 @@ class UnknownModelError(RequestError):
     """The request names a model that this server does not serve."""
 
 
+class UnknownRequestError(RequestError):
+    """The request speaks of another that is unknown or has ended."""
+
+
 class OverloadedError(LegatoError):
     """The queue is full: come back in `retry_after_s` seconds."""
 

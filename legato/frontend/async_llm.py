@@ -17,7 +17,7 @@ from legato.core.request_limits import RequestLimits
 from legato.core.sampling_params import SamplingParams
 from legato.frontend.answer import Answer
 from legato.frontend.answer_stream import AnswerStream
-from legato.frontend.generator import CONTEXT, ChatMessage, Prompt, Vocabulary
+from legato.frontend.generator import CONTEXT, ChatMessage, Prompt, TokenizerInfo, Vocabulary
 from legato.ipc.client import EngineClient
 from legato.ipc.messages import AddRequest, Ready
 from legato.tokenization.chat_template import ChatTemplate
@@ -102,7 +102,7 @@ class AsyncLLM:
             for seed in self._answer_seeds(params, n)
         ]
         answers = {
-            request.request_id: Answer(index, len(request.token_ids), params, self.tokenizer, shown_ids)
+            request.request_id: Answer(index, request.token_ids, params, self.tokenizer, shown_ids)
             for index, request in enumerate(requests)
         }
         stream = AnswerStream(self.client, answers, id_lists)
@@ -150,6 +150,14 @@ class AsyncLLM:
         _check_len(len(token_ids), "ids", ready, param="tokens")
         decode = partial(self._decode_now, token_ids, ready.vocab_size)
         return await self._convert(decode) if len(token_ids) > LONG_TEXT_CHARS else decode()
+
+    def tokenizer_info(self) -> TokenizerInfo:
+        tokenizer, template = self._need_tokenizer("model"), self._chat_template
+        return TokenizerInfo(
+            special_tokens=tokenizer.special_tokens,
+            chat_template=None if template is None else template.source,
+            vocab_size=tokenizer.vocab_size,
+        )
 
     async def wait_ready(self) -> Ready:
         """What the engine can take; sleeps while it is loading. Raises NotReadyError, ClosedError."""

@@ -5,6 +5,7 @@ import msgspec
 from legato.core.config import EngineConfig
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.core.timing import Timing
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -102,6 +103,7 @@ class TokenOutput(Message, frozen=True):
     cached_len     prompt tokens that came from the prefix cache, or from others that arrived with the request
     logprobs       of each of these tokens, if the request asks for them
     prompt_logprobs  of each token of the prompt but its first, if the request asks for them: with index 0
+    timing         of the request, up to these tokens
     """
 
     request_id: str
@@ -111,6 +113,7 @@ class TokenOutput(Message, frozen=True):
     cached_len: int = 0
     logprobs: list[TokenLogprobs] = []
     prompt_logprobs: list[TokenLogprobs] = []
+    timing: Timing = Timing()
 
 
 class Failed(Message, frozen=True):

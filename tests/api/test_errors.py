@@ -28,6 +28,7 @@ def test_every_error_class_has_a_row() -> None:
         "ModelError": 503,
         "RequestError": 400,
         "UnknownModelError": 404,
+        "UnknownRequestError": 404,
         "OverloadedError": 429,
         "NotReadyError": 503,
         "ClosedError": 503,

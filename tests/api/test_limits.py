@@ -52,6 +52,7 @@ BODIES: dict[str, tuple[str, Callable[[int], dict[str, Any]], str | None]] = {
         lambda count: {"prompt": "a", "logit_bias": {str(token_id): 1 for token_id in range(count)}},
         "logit_bias",
     ),
+    "aborts": ("/abort_requests", lambda count: {"request_ids": ["x"] * count}, "request_ids"),
     "fields": (
         "/v1/completions",
         lambda count: {"prompt": "a"} | dict.fromkeys(map(str, range(count - 1))),

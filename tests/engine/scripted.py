@@ -1,5 +1,6 @@
 """A core over the shipped scheduler, and an executor that samples from a script instead of a model."""
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -23,7 +24,7 @@ class ScriptedExecutor:
     """Implements Executor: a request's n-th output token is the n-th of its script, then OTHER.
 
     broken    requests for which no token can be sampled
-    logprobs  of every token of a request
+    logprobs  of every token of a request, and of every prompt token that is scored
     launched  (request, output index) of each token sampled, wanted or not
     """
 
@@ -44,8 +45,14 @@ class ScriptedExecutor:
             elif chunk.samples:
                 token_ids[chunk.request_id] = self._token(chunk.request_id, chunk.end)
         logprobs = {each: self.logprobs[each] for each in token_ids if each in self.logprobs}
+        prompt_logprobs = {
+            chunk.request_id: [self.logprobs[chunk.request_id]] * len(chunk.scored)
+            for chunk in plan.chunks
+            if chunk.scored
+        }
+        completed = tuple(chunk.request_id for chunk in plan.chunks if chunk.completes)
         future: Future[StepOutput] = Future()
-        future.set_result(StepOutput(plan.step, token_ids, errors, logprobs))
+        future.set_result(StepOutput(plan.step, token_ids, errors, logprobs, prompt_logprobs, completed))
         return future
 
     def close(self) -> None:
@@ -65,6 +72,7 @@ def scripted_core(
     max_num_seqs: int = 4,
     num_pages: int = 32,
     max_queued: int = 100,
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> Core:
     """Pages of 4 tokens, a context of 64, steps of 16."""
     config = SchedulerConfig(
@@ -80,7 +88,7 @@ def scripted_core(
         config, make_policy("continuous", lambda: 0.0), KVCacheManager(cache), RequestTable(max_num_seqs)
     )
     limits = RequestLimits(max_model_len=64, pool_len=num_pages * 4, vocab_size=VOCAB_SIZE)
-    return Core(CoreParts(scheduler, executor, limits, frozenset({EOS}), lookahead))
+    return Core(CoreParts(scheduler, executor, limits, frozenset({EOS}), lookahead), clock)
 
 
 def make_message(request_id: str, *, prompt_len: int = 3, first_id: int = 10, **params: object) -> AddRequest:

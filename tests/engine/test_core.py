@@ -4,6 +4,7 @@ import pytest
 
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason
+from legato.core.timing import Timing
 from legato.engine.core import Core
 from legato.ipc.messages import Accepted, Failed, Rejected, TokenOutput
 from tests.engine.scripted import (
@@ -37,6 +38,18 @@ def test_tokens_come_one_a_step_and_the_last_says_why(lookahead: int) -> None:
     core.check_integrity()
 
 
+def test_tokens_tell_the_time_of_their_request() -> None:
+    seconds = iter(range(100)).__next__  # one each time that the core looks
+    core = scripted_core(ScriptedExecutor({}), max_num_seqs=1, clock=seconds)
+    add_all(core, make_message("a", max_tokens=2), make_message("b", max_tokens=1))  # at 0 and 1
+    told = [(each.request_id, each.timing) for each in run_to_end(core) if isinstance(each, TokenOutput)]
+    assert told == [  # each step begins and ends: 2 and 3, 4 and 5, 6 and 7
+        ("a", Timing(queue_s=2, prefill_s=1, decode_s=0)),
+        ("a", Timing(queue_s=2, prefill_s=1, decode_s=2)),
+        ("b", Timing(queue_s=5, prefill_s=1, decode_s=0)),
+    ]
+
+
 @both_loops
 def test_logprobs_travel_with_their_token(lookahead: int) -> None:
     logprobs = TokenLogprobs(-0.5, (20,), (-0.5,))
@@ -45,6 +58,39 @@ def test_logprobs_travel_with_their_token(lookahead: int) -> None:
     )
     add_all(core, make_message("a", max_tokens=1), make_message("b", max_tokens=1))
     assert {each.request_id: each.logprobs for each in run_to_end(core)} == {"a": [logprobs], "b": []}
+
+
+@both_loops
+def test_logprobs_of_the_prompt_travel_with_its_first_token(lookahead: int) -> None:
+    logprobs = TokenLogprobs(-0.5, (20,), (-0.5,))
+    core = scripted_core(ScriptedExecutor({"a": [20, 21]}, logprobs={"a": logprobs}), lookahead=lookahead)
+    add_all(core, make_message("a", prompt_len=40, max_tokens=2, prompt_logprobs=1))
+    assert [output.prompt_logprobs for output in run_to_end(core)] == [[logprobs] * 39, []]
+
+
+@both_loops
+def test_request_for_no_token_ends_when_its_prompt_is_computed(lookahead: int) -> None:
+    logprobs = TokenLogprobs(-0.5, (20,), (-0.5,))
+    core = scripted_core(ScriptedExecutor(logprobs={"scored": logprobs}), lookahead=lookahead)
+    whole_context = make_message("plain", prompt_len=64, max_tokens=0)
+    add_all(
+        core,
+        whole_context,
+        make_message("scored", prompt_len=9, first_id=80, max_tokens=0, prompt_logprobs=1),
+    )
+    assert {output.request_id: output for output in run_to_end(core)} == {
+        "plain": TokenOutput(request_id="plain", index=0, token_ids=[], finish_reason=FinishReason.LENGTH),
+        "scored": TokenOutput(
+            request_id="scored",
+            index=0,
+            token_ids=[],
+            finish_reason=FinishReason.LENGTH,
+            prompt_logprobs=[logprobs] * 8,
+        ),
+    }
+    core.check_integrity()
+    assert core.stats().pages_held == 0
+    assert core.stats().pages_cached == 16 + 2
 
 
 def test_overlap_sends_what_the_plain_loop_sends() -> None:

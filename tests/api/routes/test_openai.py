@@ -230,7 +230,7 @@ def test_every_sampling_field_reaches_the_engine(client: TestClient, generator: 
         ("top_k", 1.0),
         ("max_tokens", 0),
         ("max_tokens", "x"),
-        ("max_completion_tokens", 0),
+        ("max_completion_tokens", -1),
         ("frequency_penalty", 2.1),
         ("seed", 2**64),
         ("stop", ""),

@@ -247,6 +247,12 @@ def test_older_fields_name_the_newer_ones(client: TestClient) -> None:
     assert "tool_choice" in refused(client, PATH, BODY | {"function_call": {"name": "f"}})["message"]
 
 
+def test_what_nobody_reads_in_a_tool_is_told(client: TestClient) -> None:
+    tool = {**TIME, "cache_control": {}, "function": {"name": "get_time", "returns": {}}}
+    response = client.post(PATH, json=BODY | {"tools": [tool]})
+    assert response.headers["x-legato-ignored"] == "tools.cache_control,tools.function.returns"
+
+
 def test_completions_have_no_tools(client: TestClient) -> None:
     assert refused(client, "/v1/completions", {"prompt": "a", "tools": [TIME]})["param"] == "tools"
 
