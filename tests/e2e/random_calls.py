@@ -25,7 +25,7 @@ WORDS = [
     " ",
     "x",
 ]
-END_ID = 273  # of <|end|>, which ends an answer unless ignore_eos
+END_ID = 272  # of <|end|>, which ends an answer unless ignore_eos
 ROUTES = ("/v1/chat/completions", "/v1/completions")
 
 
