@@ -12,6 +12,7 @@ from legato.core.errors import (
     NonFiniteLogitsError,
     NotReadyError,
     OverloadedError,
+    PoisonedRequestError,
     RequestError,
 )
 from legato.frontend.answer import Answer
@@ -112,6 +113,8 @@ class AnswerStream:
                 return RequestError(reply.message, param=reply.param, code=reply.code)
             case Failed(code="non_finite_logits"):
                 return NonFiniteLogitsError(reply.error)
+            case Failed(code="engine_poisoned"):
+                return PoisonedRequestError(reply.error)
             case Failed(code="grammar_failed"):
                 return GrammarFailedError(reply.error)
             case Failed() if self._client.status.stage is EngineStage.CLOSED:

@@ -13,6 +13,7 @@ from legato.core.errors import (
     NonFiniteLogitsError,
     NotReadyError,
     OverloadedError,
+    PoisonedRequestError,
     RequestError,
 )
 from legato.core.sampling_params import FinishReason, SamplingParams
@@ -71,6 +72,7 @@ async def accept(client: FakeClient, replies: Sequence[Reply]) -> None:
         ),
         (Failed(request_id="b", error="killed by SIGKILL"), EngineDiedError, {}),
         (Failed(request_id="b", error="NaN", code="non_finite_logits"), NonFiniteLogitsError, {}),
+        (Failed(request_id="b", error="deadly", code="engine_poisoned"), PoisonedRequestError, {}),
     ],
 )
 def test_refusal_of_one_aborts_all(
