@@ -1,14 +1,22 @@
 """The Responses and Messages APIs through real sockets and a real engine, by their official clients."""
 
-from typing import Any
+from typing import Any, Literal
 
 import anthropic
 import openai
 import pytest
+from pydantic import BaseModel
 
 from tests.e2e.conftest import Server
 
 QUESTION = [{"role": "user", "content": "안녕 🧑‍🚀"}]
+
+
+class City(BaseModel):
+    """What an answer is parsed to."""
+
+    name: Literal["Paris", "Rome"]
+    is_capital: bool
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +89,16 @@ def test_refusals_are_the_clients_own_errors(
         anthropic_sdk.messages.create(
             model="other", max_tokens=5, messages=[{"role": "user", "content": "a"}]
         )
+
+
+def test_answers_are_parsed_to_the_form_that_was_asked_for(
+    openai_sdk: openai.OpenAI, anthropic_sdk: anthropic.Anthropic
+) -> None:
+    messages: Any = QUESTION
+    asked: Any = {"model": "tiny", "extra_body": {"temperature": 1, "seed": 5}}
+    response = openai_sdk.responses.parse(input=messages, text_format=City, **asked)
+    with openai_sdk.responses.stream(input=messages, text_format=City, **asked) as stream:
+        streamed = stream.get_final_response()
+    message = anthropic_sdk.messages.parse(messages=messages, max_tokens=100, output_format=City, **asked)
+    assert isinstance(response.output_parsed, City)
+    assert streamed.output_parsed == response.output_parsed == message.parsed_output
