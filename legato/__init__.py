@@ -3,11 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from legato.core.plan import TokenLogprobs
     from legato.core.sampling_params import SamplingParams
     from legato.frontend.llm import LLM, Completion
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "Completion", "SamplingParams", "__version__"]
+__all__ = ["LLM", "Completion", "SamplingParams", "TokenLogprobs", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,4 +21,8 @@ def __getattr__(name: str) -> Any:
         from legato.core.sampling_params import SamplingParams
 
         return SamplingParams
+    if name == "TokenLogprobs":
+        from legato.core.plan import TokenLogprobs
+
+        return TokenLogprobs
     raise AttributeError(f"module 'legato' has no attribute {name!r}")

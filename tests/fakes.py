@@ -16,6 +16,8 @@ from legato.modelfiles.model_config import ModelConfig
 from legato.models.registry import build_program
 from legato.program.ops import weights_of
 from legato.tokenization.messages import plain_messages
+from legato.tokenization.tool_calls.hermes import HERMES
+from legato.tokenization.tool_calls.tools import Tool
 
 
 def random_model(
@@ -83,6 +85,7 @@ class FakeGenerator:
     """
 
     max_model_len = 1024
+    tool_format = HERMES
     vocabulary = ByteVocabulary()
 
     def __init__(self, output: str | None = None, *, cached_tokens: int = 0) -> None:
@@ -116,13 +119,15 @@ class FakeGenerator:
         self,
         messages: Sequence[ChatMessage],
         *,
+        tools: Sequence[Tool] = (),
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         add_special_tokens: bool = False,
         **template_kwargs: Any,
     ) -> list[int]:
         plain = plain_messages(messages)
-        text = "".join(f"<{message['role']}>{message['content']}" for message in plain)
+        text = "".join(f"<{tool.name}>" for tool in tools)
+        text += "".join(f"<{message['role']}>{message['content']}" for message in plain)
         text += "".join(f"<{name}={value}>" for name, value in template_kwargs.items())
         text = "^" * add_special_tokens + text + "+" * continue_final_message
         return list((text + "<assistant>" * add_generation_prompt).encode())

@@ -46,6 +46,7 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "stop_token_ids": Limit(256, "stop token ids"),
         "logit_bias": Limit(1024, "biased tokens"),
         "cache_salt": Limit(256, "characters in cache_salt"),
+        "tools": Limit(128, "tools"),
         "template_kwargs": Limit(32, "template arguments"),
     }
 )

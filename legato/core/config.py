@@ -36,6 +36,12 @@ class EngineConfig:
     chat_template: str | None = flag(
         None, "a file with a Jinja chat template, instead of the model's own", type=str
     )
+    tool_call_parser: str = flag(
+        "auto",
+        "the form in which the model writes calls of tools; auto takes what its chat template speaks of, and"
+        " hermes where that speaks of none",
+        choices=("auto", "hermes", "llama3_json", "mistral"),
+    )
     trust_remote_code: bool = flag(
         False,
         "refused: legato never runs code that comes with a model",
@@ -136,6 +142,9 @@ class ServerConfig:
         None, "OpenAI server of vLLM that answers /generate_vllm", type=str, is_url=True
     )
     log_level: str = flag("info", "how much is logged", choices=("debug", "info", "warning", "error"))
+    enable_auto_tool_choice: bool = flag(
+        True, "the model may call the tools of a request as it likes: always so, the flag changes nothing"
+    )
     enable_log_requests: bool = flag(False, "log a line for each request (never its text)")
 
 
@@ -145,6 +154,7 @@ class SchedulerConfig:
 
     mixed_prefill_tokens  tokens of prompts in a step that has decodes
     long_prefill_tokens   tokens of one prompt in a step while others wait; None: half of the room
+    max_step_scores       prompt tokens of a step whose logits are computed for prompt_logprobs
     max_preemptions       a request preempted so often is next admitted with all the pages it can need
     """
 
@@ -154,7 +164,13 @@ class SchedulerConfig:
     long_prefill_tokens: int | None
     max_model_len: int
     max_queued: int = 2048
+    max_step_scores: int = 64
     max_preemptions: int = 3
+
+    @property
+    def max_step_logits(self) -> int:
+        """Rows of logits that a step computes at most: one for each request that samples, and the scores."""
+        return self.max_num_seqs + self.max_step_scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

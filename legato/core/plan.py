@@ -27,6 +27,8 @@ class ScheduledChunk(NamedTuple):  # made for every request in every step: half 
     new_pages  page ids to enter in the row's page table from index page_start on, to its end
     row_start  given in the first chunk after the row was taken, and again if all its pages have changed since
     samples    the chunk ends at the last known token, so the next one is sampled
+    scored     positions in it whose logits give the logprobs of the prompt tokens after them
+    completes  the request ends with this chunk: it wants its prompt computed, and no token
     """
 
     request_id: str
@@ -37,6 +39,8 @@ class ScheduledChunk(NamedTuple):  # made for every request in every step: half 
     page_start: int
     new_pages: tuple[int, ...]
     row_start: RowStart | None = None
+    scored: range = range(0)
+    completes: bool = False
 
     @property
     def end(self) -> int:
@@ -61,7 +65,7 @@ class TokenLogprobs:
 
     They are taken from the logits as the model gave them: before bias, penalties and temperature.
 
-    logprob       of the token that was sampled
+    logprob       of the token that was sampled, or that stands there in the prompt
     top_ids       the most probable tokens, the most probable first; of equal ones the lowest id first
     top_logprobs  theirs
     """
@@ -75,11 +79,15 @@ class TokenLogprobs:
 class StepOutput:
     """What a step sampled: request id -> token id, for the chunks that sample.
 
-    errors    request id -> why no token could be sampled; the request ends, its neighbours do not notice
-    logprobs  request id -> its token's, for the requests that ask for them
+    errors           request id -> why it has no token or no logprobs; it ends, its neighbours do not notice
+    logprobs         request id -> its token's, for the requests that ask for them
+    prompt_logprobs  request id -> those of the prompt tokens after its chunk's scored positions
+    completed        requests whose last chunk this was, and that wanted no token
     """
 
     step: int
     token_ids: dict[str, int]
     errors: dict[str, str] = field(default_factory=dict)
     logprobs: dict[str, TokenLogprobs] = field(default_factory=dict)
+    prompt_logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
+    completed: tuple[str, ...] = ()

@@ -1,8 +1,10 @@
 """The ledger of one request: what is computed, what is granted, what is left."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
 
 
@@ -27,6 +29,9 @@ class Request:
     [cached_len, device_len)      ids on the device; the next forward computes their K/V
     [device_len, max_device_len)  still to be granted or sampled
 
+    A request with params.prompt_logprobs is scored: the logits of each of its prompt's positions but the last
+    are computed for it, so that K/V of others cannot stand in for them. A preemption does not undo that.
+
     Invariant: 0 <= cached_len <= device_len <= max_device_len. Source: the `Req` of mini-sglang.
     """
 
@@ -50,6 +55,8 @@ class Request:
     num_preemptions: int = 0
     last_turn: int = -1  # rank of its last turn among all that the scheduler has given
     pages_written: int = field(default=0, repr=False)  # pages that the executor's table knows already
+    scored_len: int = 0  # positions whose logits launched forwards have computed for prompt_logprobs
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list, repr=False)  # until the first output
 
     @property
     def extend_len(self) -> int:
@@ -71,6 +78,28 @@ class Request:
         return self.row is not None
 
     @property
+    def is_scored(self) -> bool:
+        """Whether logprobs of its prompt are asked for."""
+        return self.params.prompt_logprobs is not None
+
+    @property
+    def is_scoring(self) -> bool:
+        """Whether logits of its prompt are still to be computed for them."""
+        return self.is_scored and self.scored_len < self.prompt_len - 1
+
+    @property
+    def scored(self) -> range:
+        """Positions of the next forward whose logits give the logprobs of the prompt tokens after them."""
+        if not self.is_scoring:
+            return range(0)
+        return range(max(self.cached_len, self.scored_len), min(self.device_len, self.prompt_len - 1))
+
+    @property
+    def hit_end(self) -> int:
+        """Tokens whose K/V it may take from others: the logits of all that follow are its own to compute."""
+        return self.scored_len if self.is_scoring else len(self.token_ids) - 1
+
+    @property
     def can_decode(self) -> bool:
         return self.is_admitted and self.device_len >= len(self.token_ids) and self.remain_len > 0
 
@@ -82,6 +111,8 @@ class Request:
     def start(self, row: int, hit_len: int) -> None:
         """Admit: take a row, and the K/V of `hit_len` tokens that the prefix cache already has."""
         self._expect(RequestState.WAITING)
+        if self.is_scoring and hit_len > self.hit_end:
+            raise LedgerError(f"{self.request_id}: hit of {hit_len} tokens, may be {self.hit_end}")
         self.row = row
         self.cached_len = self.device_len = hit_len
         self.state = RequestState.PREFILLING
@@ -98,9 +129,9 @@ class Request:
         self._check()
 
     def skip_cached(self, num_tokens: int) -> None:
-        """Pass over the next known tokens: the K/V of others' is taken in their place. The last one stays."""
+        """Pass over the next known tokens: the K/V of others' is taken in their place, up to hit_end."""
         self._expect(RequestState.PREFILLING)
-        if self.extend_len or self.device_len + num_tokens >= len(self.token_ids):
+        if self.extend_len or self.device_len + num_tokens > self.hit_end:
             raise LedgerError(
                 f"{self.request_id}: {num_tokens} tokens to skip after {self.cached_len} of"
                 f" {len(self.token_ids)} known, {self.extend_len} granted"
@@ -111,12 +142,23 @@ class Request:
     def complete_chunk(self) -> None:
         """Count a launched forward that ended inside the known tokens: nothing was sampled."""
         self._expect(RequestState.PREFILLING)
+        self._count_scored()
         self.cached_len = self.device_len
         self._check()
+
+    def complete_prompt(self) -> None:
+        """Count a launched forward that ended the prompt of a request that wants no token: its last one."""
+        self._expect(RequestState.PREFILLING)
+        if self.remain_len > 0:
+            raise LedgerError(f"{self.request_id}: {self.remain_len} tokens are still to be computed")
+        self._count_scored()
+        self.cached_len = self.device_len
+        self.state = RequestState.DECODING
 
     def complete_one(self) -> None:
         """Count a launched forward that sampled: its token's place is opened before its value is known."""
         self._expect(RequestState.PREFILLING, RequestState.DECODING)
+        self._count_scored()
         self.cached_len = self.device_len
         self.device_len += 1
         self.state = RequestState.DECODING
@@ -131,8 +173,18 @@ class Request:
                 f"{self.request_id}: {len(self.token_ids)} tokens, room for {self.max_device_len}"
             )
 
+    def append_logprobs(self, logprobs: Sequence[TokenLogprobs]) -> None:
+        """Record those of its next prompt tokens, once they have arrived; it may be preempted by then."""
+        self._expect(RequestState.WAITING, RequestState.PREFILLING, RequestState.DECODING)
+        self.prompt_logprobs += logprobs
+        if len(self.prompt_logprobs) > self.scored_len:
+            raise LedgerError(
+                f"{self.request_id}: logprobs of {len(self.prompt_logprobs)} prompt tokens,"
+                f" computed for {self.scored_len}"
+            )
+
     def preempt(self) -> None:
-        """Go back to waiting: the tokens stay, their K/V will be computed again."""
+        """Go back to waiting: the tokens and their logprobs stay, their K/V will be computed again."""
         self._expect(RequestState.PREFILLING, RequestState.DECODING)
         self.row = None
         self.cached_len = self.device_len = self.pages_written = 0
@@ -146,6 +198,10 @@ class Request:
         self.row = None
         self.finish_reason = reason
         self.state = RequestState.FINISHED
+
+    def _count_scored(self) -> None:
+        if self.is_scoring:
+            self.scored_len = max(self.scored_len, self.scored.stop)
 
     def _expect(self, *states: RequestState) -> None:
         if self.state not in states:

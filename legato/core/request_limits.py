@@ -9,7 +9,9 @@ from legato.core.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """max_model_len and pool_len are tokens; the pool holds K/V for all tokens of a request but its last."""
+    """max_model_len and pool_len are tokens; the pool holds K/V for all tokens of a request but the last one
+    that it makes.
+    """
 
     max_model_len: int
     pool_len: int
@@ -35,9 +37,10 @@ class RequestLimits:
                 param="prompt",
                 code="context_length_exceeded",
             )
-        if wanted - 1 > self.pool_len:
+        kv_len = max(prompt_len, wanted - 1)
+        if kv_len > self.pool_len:
             raise RequestError(
-                f"{asked} need K/V for {wanted - 1} tokens, and the whole pool holds {self.pool_len};"
+                f"{asked} need K/V for {kv_len} tokens, and the whole pool holds {self.pool_len};"
                 " shorten the prompt, lower max_tokens, or raise --kv-cache-memory-bytes or --num-pages",
                 param="prompt",
                 code="kv_pool_exceeded",

@@ -25,7 +25,8 @@ class FinishReason(StrEnum):
 class SamplingParams:
     """One request's sampling settings, named as in the OpenAI API and vLLM.
 
-    max_tokens          output tokens at most; None = all the room left in the context
+    max_tokens          output tokens at most; None = all the room left in the context; 0 = none: the prompt
+                        alone is computed, for its logprobs or for the prefix cache
     temperature         0 (or below 1e-5) takes the most probable token
     top_k               0 and -1 consider every token
     seed                of the random numbers; None = one is drawn when the request is accepted
@@ -87,7 +88,7 @@ class SamplingParams:
         _check_whole("top_k", self.top_k, -1)
         _check_whole("min_tokens", self.min_tokens, 0)
         if self.max_tokens is not None:
-            _check_whole("max_tokens", self.max_tokens, 1)
+            _check_whole("max_tokens", self.max_tokens, 0)
             if self.min_tokens > self.max_tokens:
                 raise RequestError(
                     f"min_tokens is {self.min_tokens}, above max_tokens = {self.max_tokens}",

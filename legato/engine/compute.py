@@ -56,7 +56,7 @@ def choose_compute(
         float_weights="f32" if is_exact else "bf16",
         is_quantized=config.dtype == "auto",
         max_tokens=scheduling.max_step_tokens,
-        max_samples=scheduling.max_num_seqs,
+        max_samples=scheduling.max_step_logits,
     )
     number_format = config.quantization if is_quantized else config.dtype
     usual_kv = "float32" if is_exact else "bfloat16"

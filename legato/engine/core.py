@@ -19,7 +19,7 @@ from legato.ipc.messages import (
     RequestStats,
     TokenOutput,
 )
-from legato.scheduler.scheduler import Broken, NewToken, Scheduler
+from legato.scheduler.scheduler import Broken, Event, NewToken, Scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +126,19 @@ class Core:
         )
 
 
-def _message(event: NewToken | Broken) -> TokenOutput | Failed:
+def _message(event: Event) -> TokenOutput | Failed:
     request = event.request
     if isinstance(event, Broken):
         return Failed(request_id=request.request_id, error=event.error, code="non_finite_logits")
+    token = event if isinstance(event, NewToken) else None  # else none was wanted
     return TokenOutput(
         request_id=request.request_id,
-        index=event.index,
-        token_ids=[event.token_id],
+        index=token.index if token else 0,
+        token_ids=[token.token_id] if token else [],
         finish_reason=request.finish_reason,
         cached_len=request.hit_len,
-        logprobs=[] if event.logprobs is None else [event.logprobs],
+        logprobs=[token.logprobs] if token and token.logprobs else [],
+        prompt_logprobs=list(event.prompt_logprobs),
     )
 
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from legato.core.plan import RowStart, StepPlan
+from legato.core.plan import RowStart, ScheduledChunk, StepPlan
 from legato.sampling.row_sampler import SampleRow, SamplingBatch, sampling_batch
+from legato.sampling.scoring import ScoredChunk, ScoringBatch, scoring_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,9 @@ class ForwardBatch:
     kv_lens       [num_requests] int32   tokens of K/V after this step
     page_table    [num_requests, max_pages] int32  a copy: the table moves on while this step computes
     sampling      of the requests that sample, in order
-    sample_rows   [num_samples] int32    index among the step's tokens
+    scoring       of the prompt tokens whose logprobs are asked for
+    sample_rows   [num_logits] int32     index among the step's tokens: those that sample, then the scored
+    completed     requests that end with this step and get no token
     """
 
     step: int
@@ -30,7 +33,9 @@ class ForwardBatch:
     kv_lens: np.ndarray
     page_table: np.ndarray
     sampling: SamplingBatch
+    scoring: ScoringBatch
     sample_rows: np.ndarray
+    completed: tuple[str, ...]
 
 
 class BatchBuilder:
@@ -58,6 +63,17 @@ class BatchBuilder:
         # A token's position: its index in the step, counted from where its chunk would have position 0.
         positions = np.arange(query_starts[-1], dtype=np.int32) + np.repeat(starts - query_starts[:-1], lens)
         is_sampling = [chunk.samples for chunk in chunks]
+        sample_rows = query_starts[1:][is_sampling] - 1
+        scored = [
+            (chunk, first)
+            for chunk, first in zip(chunks, query_starts.tolist(), strict=False)
+            if chunk.scored
+        ]
+        if scored:
+            scored_rows = [
+                np.array(chunk.scored, np.int32) + (first - chunk.start) for chunk, first in scored
+            ]
+            sample_rows = np.concatenate([sample_rows, *scored_rows])
         return ForwardBatch(
             step=plan.step,
             row_starts=row_starts,
@@ -73,5 +89,13 @@ class BatchBuilder:
                     if chunk.samples
                 ]
             ),
-            sample_rows=query_starts[1:][is_sampling] - 1,
+            scoring=scoring_batch([self._scored_chunk(chunk) for chunk, _ in scored]),
+            sample_rows=sample_rows,
+            completed=tuple(chunk.request_id for chunk in chunks if chunk.completes),
         )
+
+    def _scored_chunk(self, chunk: ScheduledChunk) -> ScoredChunk:
+        start, scored = self._starts[chunk.row], chunk.scored
+        assert start.params.prompt_logprobs is not None
+        next_ids = start.token_ids[scored.start + 1 : scored.stop + 1]
+        return ScoredChunk(chunk.request_id, next_ids, start.params.prompt_logprobs)

@@ -1,11 +1,14 @@
 """What one rank owns: the compiled program, the token pool and the sampler."""
 
+from itertools import islice
+
 import numpy as np
 
 from legato.backends.backend import CompiledProgram, ForwardInputs
 from legato.core.plan import StepOutput, TokenLogprobs
 from legato.executor.forward_batch import ForwardBatch
-from legato.sampling.row_sampler import Sampler
+from legato.sampling.row_sampler import NOT_FINITE, Sampler
+from legato.sampling.scoring import ScoringBatch
 
 
 class ModelRunner:
@@ -33,7 +36,8 @@ class ModelRunner:
                 sample_rows=batch.sample_rows,
             )
         )
-        chosen = self._sampler.sample(logits, batch.sampling, self._token_pool)
+        num_sampled = len(batch.sampling.rows)
+        chosen = self._sampler.sample(logits[:num_sampled], batch.sampling, self._token_pool)
         token_ids: dict[str, int] = {}
         errors: dict[str, str] = {}
         logprobs: dict[str, TokenLogprobs] = {}
@@ -44,7 +48,25 @@ class ModelRunner:
             token_ids[request_id] = self._token_pool[row, position] = sampled.token_id
             if sampled.logprobs is not None:
                 logprobs[request_id] = sampled.logprobs
-        return StepOutput(batch.step, token_ids, errors, logprobs)
+        prompt_logprobs, not_scored = self._score(logits[num_sampled:], batch.scoring)
+        errors |= not_scored
+        return StepOutput(batch.step, token_ids, errors, logprobs, prompt_logprobs, batch.completed)
+
+    def _score(
+        self, logits: np.ndarray, batch: ScoringBatch
+    ) -> tuple[dict[str, list[TokenLogprobs]], dict[str, str]]:
+        """Logprobs of each chunk's tokens, by request; and why a chunk has none."""
+        prompt_logprobs: dict[str, list[TokenLogprobs]] = {}
+        errors: dict[str, str] = {}
+        rows = iter(self._sampler.score(logits, batch)) if batch.chunks else iter(())
+        for chunk in batch.chunks:
+            found = list(islice(rows, len(chunk.token_ids)))
+            finite = [row for row in found if row is not None]
+            if len(finite) == len(found):
+                prompt_logprobs[chunk.request_id] = finite
+            else:
+                errors[chunk.request_id] = NOT_FINITE
+        return prompt_logprobs, errors
 
     def warm(self) -> None:
         """Compute one token for nobody, so that the first request finds every buffer touched."""

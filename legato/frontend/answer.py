@@ -1,5 +1,7 @@
 """One request's answer as it grows: tokens in, text out."""
 
+from collections.abc import Collection
+
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.frontend.generator import TextDelta, Usage
 from legato.ipc.messages import TokenOutput
@@ -10,18 +12,23 @@ from legato.tokenization.tokenizer import Tokenizer
 class Answer:
     """Turns the engine's tokens into deltas, and sees stop texts, which the engine knows nothing of.
 
-    Without a tokenizer the deltas carry ids alone.
+    Without a tokenizer the deltas carry ids alone. shown_ids are special tokens that are not skipped.
     """
 
     def __init__(
-        self, index: int, prompt_len: int, params: SamplingParams, tokenizer: Tokenizer | None
+        self,
+        index: int,
+        prompt_len: int,
+        params: SamplingParams,
+        tokenizer: Tokenizer | None,
+        shown_ids: Collection[int] = (),
     ) -> None:
         self.is_finished = False
         self._index = index
         self._prompt_len = prompt_len
         self._params = params
         self._num_tokens = 0
-        self._text = None if tokenizer is None else _detokenizer(tokenizer, params)
+        self._text = None if tokenizer is None else _detokenizer(tokenizer, params, shown_ids)
 
     def push(self, output: TokenOutput) -> TextDelta:
         """Take in what a step gave; with a finish_reason the answer is over."""
@@ -59,10 +66,11 @@ class Answer:
         return None
 
 
-def _detokenizer(tokenizer: Tokenizer, params: SamplingParams) -> Detokenizer:
+def _detokenizer(tokenizer: Tokenizer, params: SamplingParams, shown_ids: Collection[int]) -> Detokenizer:
     return Detokenizer(
         tokenizer,
         stop=params.stop,
         include_stop=params.include_stop_str_in_output,
         skip_special_tokens=params.skip_special_tokens,
+        shown_ids=shown_ids,
     )

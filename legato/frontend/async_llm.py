@@ -5,7 +5,7 @@ import random
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -22,6 +22,9 @@ from legato.ipc.messages import AddRequest, Ready
 from legato.tokenization.chat_template import ChatTemplate
 from legato.tokenization.messages import plain_messages
 from legato.tokenization.tokenizer import Tokenizer
+from legato.tokenization.tool_calls.formats import choose_format
+from legato.tokenization.tool_calls.spelled_out import fit_to_template
+from legato.tokenization.tool_calls.tools import Tool
 
 START_TIMEOUT_S = 120.0
 CHARS_PER_TOKEN = 8  # a prompt of more characters, or ids, a token of context is refused before any work
@@ -43,9 +46,12 @@ class AsyncLLM:
         chat_template: ChatTemplate | None,
         *,
         seed: int | None = None,
+        tool_call_parser: str = "auto",
     ) -> None:
         self.client = client
         self.tokenizer = tokenizer
+        source = "" if chat_template is None else chat_template.source
+        self.tool_format = choose_format(tool_call_parser, source, tokenizer)
         self._chat_template = chat_template
         self._converters = ThreadPoolExecutor(NUM_CONVERTERS, "text-converter")
         self._conversions = threading.BoundedSemaphore(MAX_CONVERSIONS)
@@ -65,6 +71,7 @@ class AsyncLLM:
         cache_salt: str = "",
         truncate_prompt_tokens: int | None = None,
         add_special_tokens: bool = True,
+        shown_ids: Collection[int] = (),
     ) -> AnswerStream:
         if params.stop and self.tokenizer is None:
             raise RequestError(
@@ -90,7 +97,7 @@ class AsyncLLM:
             for seed in self._answer_seeds(params, n)
         ]
         answers = {
-            request.request_id: Answer(index, len(request.token_ids), params, self.tokenizer)
+            request.request_id: Answer(index, len(request.token_ids), params, self.tokenizer, shown_ids)
             for index, request in enumerate(requests)
         }
         stream = AnswerStream(self.client, answers, id_lists)
@@ -102,6 +109,7 @@ class AsyncLLM:
         self,
         messages: Sequence[ChatMessage],
         *,
+        tools: Sequence[Tool] = (),
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         add_special_tokens: bool = False,
@@ -112,10 +120,16 @@ class AsyncLLM:
                 "this model has no chat template; complete a prompt instead, or give --chat-template FILE",
                 param="messages",
             )
-        plain, render = plain_messages(messages), self._chat_template.render
-        text = await self._convert(
-            partial(render, plain, add_generation_prompt, continue_final_message, **template_kwargs)
+        fitted = fit_to_template(plain_messages(messages), tools, self._chat_template, self.tool_format)
+        render = partial(
+            self._chat_template.render,
+            fitted,
+            add_generation_prompt,
+            continue_final_message,
+            tools=[tool.for_template() for tool in tools] or None,
+            **template_kwargs,
         )
+        text = await self._convert(render)
         try:
             return await self.tokenize(text, add_special_tokens=add_special_tokens)
         except RequestError as error:

@@ -1,11 +1,13 @@
 """The generator: what every route, the command line and the Python API ask for text."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.tokenization.tool_calls.format import ToolFormat
+from legato.tokenization.tool_calls.tools import Tool
 
 Prompt = str | Sequence[int]
 ChatMessage = dict[str, Any]
@@ -75,8 +77,12 @@ class Vocabulary(Protocol):
 class Generator(Protocol):
     """Makes text for one served model.
 
-    vocabulary  None when the model has no tokenizer
+    tool_format  how the model writes calls of tools
+    vocabulary   None when the model has no tokenizer
     """
+
+    @property
+    def tool_format(self) -> ToolFormat: ...
 
     @property
     def vocabulary(self) -> Vocabulary | None: ...
@@ -91,12 +97,13 @@ class Generator(Protocol):
         cache_salt: str = "",
         truncate_prompt_tokens: int | None = None,
         add_special_tokens: bool = True,
+        shown_ids: Collection[int] = (),
     ) -> TextStream:
         """Queue n answers to each prompt at once; returns when the engine has accepted every one of them.
 
         The answers to one prompt have seeds of their own, the first the params' own; they share its K/V.
         truncate_prompt_tokens keeps the last so many tokens of each prompt, CONTEXT as many as leave room
-        for max_tokens.
+        for max_tokens. shown_ids are special tokens whose text is shown, though others are skipped.
         Raises RequestError (nothing is queued), OverloadedError or NotReadyError.
         """
         ...
@@ -105,12 +112,13 @@ class Generator(Protocol):
         self,
         messages: Sequence[ChatMessage],
         *,
+        tools: Sequence[Tool] = (),
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         add_special_tokens: bool = False,
         **template_kwargs: Any,
     ) -> list[int]:
-        """Render messages by the model's chat template; the ids of the prompt.
+        """Render messages, and the tools, by the model's chat template; the ids of the prompt.
 
         continue_final_message ends it with the last message's text, which must be the assistant's.
         add_special_tokens puts before it what the model expects before a text; most templates do so.

@@ -5,11 +5,12 @@ import logging
 import os
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Never, TypeVar
 
 from legato.core.config import EngineConfig
 from legato.core.errors import ClosedError, ModelError, NotReadyError, RequestError
+from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.core.settings import resolve_settings, unknown_variables
 from legato.frontend.generator import ChatMessage, Prompt, TextDelta, Usage
@@ -25,12 +26,18 @@ QUEUE_LEN = 2**31 - 1  # the one caller waits for all of its prompts: a bound wo
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The answer to one prompt; token_ids include the token that ended it, text does not."""
+    """The answer to one prompt; token_ids include the token that ended it, text does not.
+
+    logprobs         of each of token_ids, when the params ask for them
+    prompt_logprobs  of each token of the prompt but its first, likewise
+    """
 
     text: str
     token_ids: list[int]
     finish_reason: FinishReason
     usage: Usage
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
 
 
 class LLM:
@@ -154,6 +161,8 @@ def _completion(deltas: Sequence[TextDelta]) -> Completion:
         token_ids=[token_id for delta in deltas for token_id in delta.token_ids],
         finish_reason=last.finish_reason,
         usage=last.usage,
+        logprobs=[logprobs for delta in deltas for logprobs in delta.logprobs],
+        prompt_logprobs=list(deltas[0].prompt_logprobs),
     )
 
 

@@ -58,7 +58,9 @@ def open_llm(config: EngineConfig, client: EngineClient | None = None) -> Opened
         raise
     logger.info("start: tokenizer %.2f s (in the parent)", time.perf_counter() - since)
     return OpenedModel(
-        llm=AsyncLLM(client, tokenizer, chat_template, seed=config.seed),
+        llm=AsyncLLM(
+            client, tokenizer, chat_template, seed=config.seed, tool_call_parser=config.tool_call_parser
+        ),
         path=files.path,
         default_params=files.default_params if config.generation_config == "auto" else {},
     )

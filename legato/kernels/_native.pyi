@@ -103,6 +103,18 @@ class Device:
         [rows, largest of num_logprobs]; 0 where a row's num_logprobs, -1 for none, does not ask for them.
         """
 
+    def score_rows(
+        self,
+        logits: NDArray[np.float32],
+        token_ids: NDArray[np.int32],
+        num_logprobs: NDArray[np.int32],
+    ) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
+        """Logprobs of a token in each row of logits [rows, vocab]; see sampling.py.
+
+        Gives the token's [rows], NaN where the row's logits are not all finite, and the most likely ids and
+        their logprobs as sample_rows() does.
+        """
+
 @final
 class PackedWeight:
     """A matrix in the panels of one instruction set."""

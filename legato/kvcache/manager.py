@@ -50,33 +50,48 @@ class KVCacheManager:
 
     def match_len(self, token_ids: Sequence[int], salt: str = "") -> int:
         """Tokens that start() would find in the prefix cache; changes nothing, not even what goes next."""
-        return self._peek(token_ids, salt)[0] * self.config.page_size
+        return self._prefixes.peek(token_ids[:-1], salt)[0] * self.config.page_size
 
-    def can_start(self, token_ids: Sequence[int], num_tokens: int, reserved: int = 0, salt: str = "") -> bool:
+    def can_start(
+        self,
+        token_ids: Sequence[int],
+        num_tokens: int,
+        reserved: int = 0,
+        salt: str = "",
+        *,
+        hit_end: int = -1,
+    ) -> bool:
         """Whether start() and then grow() to `num_tokens` would succeed and leave `reserved` pages available.
 
         A prefix page that nobody holds is available now, and no longer once this request holds it: a long hit
         does not always make room.
         """
-        num_found, num_unlocked = self._peek(token_ids, salt)
+        num_found, num_unlocked = self._prefixes.peek(token_ids[:hit_end], salt)
         num_new = max(0, self.pages_for(num_tokens) - num_found)
         return self.num_available_pages - num_unlocked - num_new >= reserved
 
     def start(
-        self, request_id: str, token_ids: Sequence[int], salt: str = "", *, is_resumed: bool = False
+        self,
+        request_id: str,
+        token_ids: Sequence[int],
+        salt: str = "",
+        *,
+        hit_end: int = -1,
+        is_resumed: bool = False,
     ) -> int:
         """Open the request's table with the pages of its longest known prefix; returns its length in tokens.
 
-        The last token is never part of the hit: computing it is what gives the next one. A request that
-        starts again after a preemption is_resumed: it is not counted a second time.
+        hit_end     end of the slice of token_ids that is looked up. The last token is never part of it:
+                    computing it is what gives the next one
+        is_resumed  it starts again after a preemption: it is not counted a second time
         """
         if request_id in self._tables:
             raise PageError(f"{request_id} holds pages already")
-        node, pages = self._prefixes.match(token_ids[:-1], salt)
+        node, pages = self._prefixes.match(token_ids[:hit_end], salt)
         self._prefixes.lock(node)
         self._tables[request_id] = PageTable(salt=salt, node=node, pages=pages, is_resumed=is_resumed)
         hit_len = len(pages) * self.config.page_size
-        if self.config.enable_prefix_caching and not is_resumed:
+        if self.config.enable_prefix_caching and hit_end and not is_resumed:
             self.prefix_queries += len(token_ids)
             self.prefix_hits += hit_len
         return hit_len
@@ -178,9 +193,6 @@ class KVCacheManager:
                 raise PageError(f"{request_id} holds page {page} where the prefix cache has {in_tree}")
         if table.num_pages < len(known):
             raise PageError(f"{request_id} holds {table.num_pages} pages and has committed {len(known)}")
-
-    def _peek(self, token_ids: Sequence[int], salt: str) -> tuple[int, int]:
-        return self._prefixes.peek(token_ids[:-1], salt)
 
     def _table(self, request_id: str) -> PageTable:
         try:

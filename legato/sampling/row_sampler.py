@@ -1,4 +1,4 @@
-"""Samplers choose the tokens of a step's rows: in numpy, or all rows in one native call."""
+"""Samplers choose the tokens of a step's rows, or score given ones: in numpy, or all in one native call."""
 
 import logging
 from collections.abc import Sequence
@@ -15,10 +15,12 @@ from legato.kernels.sampling import (
     has_penalties,
     row_sampling,
     sample_rows,
+    score_rows,
     step_sampling,
 )
 from legato.sampling.random_numbers import uniform
 from legato.sampling.sampler import sample, token_logprobs
+from legato.sampling.scoring import ScoringBatch
 
 if TYPE_CHECKING:
     from legato.kernels._native import Device
@@ -72,6 +74,13 @@ class Sampler(Protocol):
         """
         ...
 
+    def score(self, logits: np.ndarray, batch: ScoringBatch) -> Sequence[TokenLogprobs | None]:
+        """Logprobs of the batch's tokens, one in each row of logits [num_rows, vocab_size].
+
+        None for a row whose logits are not all finite.
+        """
+        ...
+
 
 def sampling_batch(rows: Sequence[SampleRow]) -> SamplingBatch:
     """Prepare what samples these rows; made while the step before still computes."""
@@ -99,6 +108,13 @@ class ReferenceSampler:
             for row_logits, row in zip(logits, batch.rows, strict=True)
         ]
 
+    def score(self, logits: np.ndarray, batch: ScoringBatch) -> Sequence[TokenLogprobs | None]:
+        rows = zip(logits, batch.token_ids.tolist(), batch.num_logprobs.tolist(), strict=True)
+        return [
+            token_logprobs(row_logits, token_id, num_top) if np.isfinite(row_logits).all() else None
+            for row_logits, token_id, num_top in rows
+        ]
+
 
 class NativeSampler:
     """All rows in one call of the kernels."""
@@ -116,6 +132,9 @@ class NativeSampler:
             NOT_FINITE if token_id < 0 else SampledToken(token_id, logprobs)
             for token_id, logprobs in zip(sampled.token_ids.tolist(), sampled.logprobs, strict=True)
         ]
+
+    def score(self, logits: np.ndarray, batch: ScoringBatch) -> Sequence[TokenLogprobs | None]:
+        return score_rows(self._device, logits, batch.token_ids, batch.num_logprobs)
 
     def _seen_before(self, row: SampleRow, token_pool: np.ndarray) -> SeenTokens:
         known = token_pool[row.row, : row.position]

@@ -33,7 +33,11 @@ class Admission:
             self._kv.num_needed_pages(other.request_id, len(other.token_ids)) for other in half_prefilled
         )
         return self._kv.can_start(
-            request.token_ids, self.kv_len(request), reserved=pledged, salt=request.cache_salt
+            request.token_ids,
+            self.kv_len(request),
+            reserved=pledged,
+            salt=request.cache_salt,
+            hit_end=request.hit_end,
         )
 
     def chunk_len(self, request: Request, limit: int) -> int:

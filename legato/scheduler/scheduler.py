@@ -1,9 +1,9 @@
 """The scheduler: plan() a step, note that it was launched, update() with what it sampled."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from legato.core.config import SchedulerConfig
 from legato.core.plan import StepOutput, StepPlan, TokenLogprobs
@@ -14,6 +14,8 @@ from legato.scheduler.admission import Admission
 from legato.scheduler.policy import BatchingPolicy
 from legato.scheduler.step_draft import StepDraft
 from legato.scheduler.waiting_queue import WaitingQueue
+
+Value = TypeVar("Value")
 
 
 class Rows(Protocol):
@@ -29,20 +31,36 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """One sampled token of a request; `request.finish_reason` tells whether it was the last."""
+    """One sampled token of a request; `request.finish_reason` tells whether it was the last.
+
+    index            among the request's output tokens
+    prompt_logprobs  of a scored request, with its first token
+    """
 
     request: Request
-    index: int  # among the request's output tokens
+    index: int
     token_id: int
     logprobs: TokenLogprobs | None = None
+    prompt_logprobs: Sequence[TokenLogprobs] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptComputed:
+    """A request that ended after its prompt, since it wanted no token."""
+
+    request: Request
+    prompt_logprobs: Sequence[TokenLogprobs] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A request that ended because no token could be sampled for it."""
+    """A request that ended because its logits gave no token, or no logprobs of its prompt."""
 
     request: Request
     error: str
+
+
+Event = NewToken | PromptComputed | Broken
 
 
 class Scheduler:
@@ -95,8 +113,8 @@ class Scheduler:
             self._end(request, FinishReason.ABORT)
 
     def plan(self) -> StepPlan:
-        """Choose what the next step computes, in the policy's order, within the token budget."""
-        draft = StepDraft(self._step, self.config.max_step_tokens)
+        """Choose what the next step computes, in the policy's order, within the budgets."""
+        draft = StepDraft(self._step, self.config.max_step_tokens, self.config.max_step_scores)
         self.policy.fill(draft, self._add_decodes, self._add_prefills)
         if draft.chunks:
             self._step += 1
@@ -108,23 +126,27 @@ class Scheduler:
             request = self.running[chunk.request_id]
             if chunk.samples:
                 request.complete_one()
+            elif chunk.completes:
+                request.complete_prompt()
             else:
                 request.complete_chunk()
 
-    def update(self, output: StepOutput) -> list[NewToken | Broken]:
-        """Record the sampled tokens; end the requests that they complete."""
-        events: list[NewToken | Broken] = []
-        for request_id, error in output.errors.items():
-            if request := self._requests.get(request_id):
-                self._end(request, FinishReason.ABORT)
-                events.append(Broken(request, error))
-        for request_id, token_id in output.token_ids.items():
-            if request_id not in self._requests:
-                continue  # it ended while this step was in flight
-            request = self._requests[request_id]
+    def update(self, output: StepOutput) -> list[Event]:
+        """Record what a step gave; end the requests that it completes, or breaks."""
+        events: list[Event] = []
+        for request, error in self._not_ended(output.errors):
+            self._end(request, FinishReason.ABORT)
+            events.append(Broken(request, error))
+        for request, prompt_logprobs in self._not_ended(output.prompt_logprobs):
+            request.append_logprobs(prompt_logprobs)
+        for request, _ in self._not_ended(dict.fromkeys(output.completed)):
+            self._end(request, FinishReason.LENGTH)
+            events.append(PromptComputed(request, request.prompt_logprobs))
+        for request, token_id in self._not_ended(output.token_ids):
             request.append_host(token_id)
-            logprobs = output.logprobs.get(request_id)
-            events.append(NewToken(request, request.output_len - 1, token_id, logprobs))
+            logprobs = output.logprobs.get(request.request_id)
+            scores, request.prompt_logprobs = request.prompt_logprobs, []  # sent once, then kept by nobody
+            events.append(NewToken(request, request.output_len - 1, token_id, logprobs, scores))
             if token_id in request.ending_ids and request.output_len >= request.params.min_tokens:
                 self._end(request, FinishReason.STOP)
             elif len(request.token_ids) == request.max_device_len:
@@ -180,7 +202,9 @@ class Scheduler:
         """Grant the request its next chunk; False when there is no page for it."""
         self._skip_computed(request)
         others_wait = len(self._half_prefilled()) > 1 or bool(self.waiting)
-        limit = min(draft.tokens_left, draft.fair_share) if others_wait else draft.tokens_left
+        limit = draft.chunk_limit(request, others_wait=others_wait)
+        if limit == 0:
+            return True  # its scores come in a later step; what others need is not scarce
         chunk_len = self._admission.chunk_len(request, limit)
         while chunk_len == 0 and not draft.chunks:  # nobody else moves, so nobody will give a page back
             self._preempt(self._youngest(draft), draft)
@@ -194,12 +218,16 @@ class Scheduler:
         request.grant_prefill(chunk_len)
         draft.add(request, self.kv.pages(request.request_id))
         # From here on, those that begin alike share these pages, in this very plan: who is in it is no
-        # victim, and a step writes the K/V of all its tokens before it reads any.
-        self.kv.commit(request.request_id, request.token_ids[: request.device_len])
+        # victim, and a step writes the K/V of all its tokens before it reads any. A scored request computes
+        # what the cache may have already: not to hold both, it offers its pages only when it gives them back.
+        if not request.is_scored:
+            self.kv.commit(request.request_id, request.token_ids[: request.device_len])
         return True
 
     def _skip_computed(self, request: Request) -> None:
         """Let the request take over what others have computed of its tokens since its last chunk."""
+        if request.is_scored:
+            return
         num_gained = self.kv.catch_up(request.request_id, request.token_ids, request.cached_len)
         if num_gained == 0:
             return
@@ -237,7 +265,11 @@ class Scheduler:
         row = self._rows.allocate()
         is_resumed = request.num_preemptions > 0
         hit_len = self.kv.start(
-            request.request_id, request.token_ids, request.cache_salt, is_resumed=is_resumed
+            request.request_id,
+            request.token_ids,
+            request.cache_salt,
+            hit_end=request.hit_end,
+            is_resumed=is_resumed,
         )
         request.start(row, hit_len)
         if not is_resumed:
@@ -261,6 +293,12 @@ class Scheduler:
         self._give_back(request)
         request.preempt()
         self.waiting.add(request)
+
+    def _not_ended(self, values: Mapping[str, Value]) -> Iterator[tuple[Request, Value]]:
+        """The values of those requests that have not ended while the step was in flight."""
+        for request_id, value in values.items():
+            if request := self._requests.get(request_id):
+                yield request, value
 
     def _end(self, request: Request, reason: FinishReason) -> None:
         if request.is_admitted:

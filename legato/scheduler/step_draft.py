@@ -7,31 +7,52 @@ from legato.core.request import Request
 
 
 class StepDraft:
-    """Chunks chosen so far, within the token budget."""
+    """Chunks chosen so far, within the budgets: of tokens, and of scores, which are logits of prompt tokens.
 
-    def __init__(self, step: int, max_tokens: int) -> None:
+    The logits of those that sample have a budget of their own, a row a request: nobody can take them away.
+    """
+
+    def __init__(self, step: int, max_tokens: int, max_scores: int) -> None:
         self.step = step
         self.tokens_left = max_tokens
+        self.scores_left = max_scores
         self.fair_share = max_tokens  # tokens of one prompt while others wait
+        self.fair_scores = max(1, max_scores // 2)  # likewise
         self.chunks: dict[str, ScheduledChunk] = {}
         self.has_preempted = (
             False  # then nobody is admitted in this step: the victim's last token may be in flight
         )
 
+    def chunk_limit(self, request: Request, *, others_wait: bool) -> int:
+        """Known tokens that the request may have of what is left; 0 if others have the scores it needs."""
+        num_tokens, num_scores = self.tokens_left, self.scores_left
+        if others_wait:
+            num_tokens, num_scores = min(num_tokens, self.fair_share), min(num_scores, self.fair_scores)
+        if request.is_scoring:
+            scored_end = max(request.device_len, request.scored_len) + num_scores
+            if scored_end < request.prompt_len - 1:
+                num_tokens = min(num_tokens, scored_end - request.device_len)
+        return num_tokens
+
     def add(self, request: Request, pages: Sequence[int]) -> None:
         """Schedule what was granted to the request; `pages` are all that it holds."""
         assert request.row is not None
         assert request.extend_len > 0
+        scored = request.scored
         self.tokens_left -= request.extend_len
+        self.scores_left -= len(scored)
+        reaches_end = request.device_len >= len(request.token_ids)
         self.chunks[request.request_id] = ScheduledChunk(
             request_id=request.request_id,
             row=request.row,
             start=request.cached_len,
             num_tokens=request.extend_len,
-            samples=request.device_len >= len(request.token_ids),
+            samples=reaches_end and request.remain_len > 0,
             page_start=request.pages_written,
             new_pages=tuple(pages[request.pages_written :]),
             row_start=None if request.pages_written else _row_start(request),
+            scored=scored,
+            completes=reaches_end and request.remain_len == 0,
         )
         request.pages_written = len(pages)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2.exceptions import TemplateError, TemplateSyntaxError
+from jinja2.meta import find_undeclared_variables
 
 from legato.core.errors import ModelError, RequestError
 from legato.modelfiles.gguf_header import read_gguf_header
@@ -23,6 +24,8 @@ class ChatTemplate:
     """A compiled template. Safe to use from several threads.
 
     special_tokens  role -> text; the template sees them as bos_token, eos_token, …
+    knows_tools     it describes tools to the model
+    knows_calls     it renders calls of tools and their results
     Raises ModelError when the source is no Jinja template.
     """
 
@@ -36,28 +39,34 @@ class ChatTemplate:
         self._clock = clock
         self._special_tokens = {f"{role}_token": text for role, text in (special_tokens or {}).items()}
         try:
-            self._template = TemplateSandbox().from_string(source)
+            sandbox = TemplateSandbox()
+            self._template = sandbox.from_string(source)
+            self.knows_tools = "tools" in find_undeclared_variables(sandbox.parse(source))
         except (TemplateSyntaxError, RecursionError) as error:
             raise ModelError(
                 f"the chat template cannot be read: {error}. Give another by --chat-template FILE"
             ) from error
+        self.knows_calls = "tool_calls" in source
 
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ) -> str:
         """The prompt's text.
 
-        messages  roles and texts, as plain_messages gives them
+        messages  as plain_messages gives them
         continue_final_message  end with the text of the last message, which must be the assistant's:
-                                without what the template puts after it
+                                 without what the template puts after it
+        tools     in OpenAI's shape; None = there are none
         kwargs    further variables for the template
         Raises RequestError with the template's own reason when it refuses the messages.
         """
         variables = self._special_tokens | kwargs
+        variables["tools"] = tools
         variables["messages"] = [dict(message) for message in messages]
         variables["add_generation_prompt"] = add_generation_prompt
         if not continue_final_message:

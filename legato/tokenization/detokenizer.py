@@ -1,7 +1,7 @@
 """Token ids to text as they come: never half a character, never a piece of a stop text."""
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import Protocol
 
 from legato.tokenization.stop_matcher import StopMatcher
@@ -16,6 +16,7 @@ class Detokenizer:
 
     The joined deltas are the text of all ids together, cut at the stop text that ends first (the
     longest of those that end at the same character); include_stop keeps that text in the answer.
+    shown_ids are special tokens that are not skipped where others are.
     Cost per token does not grow with the answer.
     """
 
@@ -25,12 +26,14 @@ class Detokenizer:
         stop: Sequence[str] = (),
         include_stop: bool = False,
         skip_special_tokens: bool = True,
+        shown_ids: Collection[int] = (),
     ) -> None:
+        skipped = tokenizer.special_ids.difference(shown_ids) if skip_special_tokens else frozenset[int]()
         self.stop_reason: str | None = None
         self._decoder: _Decoder = (
-            _ByteLevelDecoder(tokenizer, skip_special_tokens)
+            _ByteLevelDecoder(tokenizer, skipped)
             if tokenizer.is_byte_level
-            else _WindowDecoder(tokenizer, skip_special_tokens)
+            else _WindowDecoder(tokenizer, skipped)
         )
         self._matcher = StopMatcher(stop)
         self._include_stop = include_stop
@@ -78,9 +81,9 @@ class _Decoder(Protocol):
 class _ByteLevelDecoder:
     """Tokens are bytes of UTF-8."""
 
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, skipped: Set[int]) -> None:
         self._tokenizer = tokenizer
-        self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset()
+        self._skipped = skipped
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token_id: int) -> str:
@@ -99,10 +102,9 @@ class _WindowDecoder:
     invalid byte follows valid ones; what has been given stays given.
     """
 
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, skipped: Set[int]) -> None:
         self._tokenizer = tokenizer
-        self._skips = skip_special_tokens
-        self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset()
+        self._skipped = skipped
         self._given: list[int] = []  # the last tokens whose text was given
         self._new: list[int] = []
 
@@ -122,5 +124,5 @@ class _WindowDecoder:
         return text
 
     def _text(self) -> str:
-        before = self._tokenizer.decode(self._given, self._skips)
-        return self._tokenizer.decode(self._given + self._new, self._skips)[len(before) :]
+        before = self._tokenizer.decode(self._given, False)
+        return self._tokenizer.decode(self._given + self._new, False)[len(before) :]

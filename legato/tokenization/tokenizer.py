@@ -63,6 +63,11 @@ class Tokenizer:
     def eos_text(self) -> str | None:
         return self._special_tokens.get("eos")
 
+    def special_id(self, text: str) -> int | None:
+        """The id of a special token; None when the text is no such token."""
+        token_id: int | None = self._backend.token_to_id(text)
+        return token_id if token_id in self.special_ids else None
+
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text.
 

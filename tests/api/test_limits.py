@@ -46,6 +46,14 @@ BODIES: dict[str, tuple[str, Callable[[int], dict[str, Any]], str | None]] = {
         None,
     ),
     "cache_salt": ("/v1/completions", lambda count: {"prompt": "a", "cache_salt": "s" * count}, "cache_salt"),
+    "tools": (
+        "/v1/chat/completions",
+        lambda count: {
+            "messages": [{"role": "user", "content": "a"}],
+            "tools": [{"type": "function", "function": {"name": f"f{number}"}} for number in range(count)],
+        },
+        "tools",
+    ),
     "template_kwargs": (
         "/v1/chat/completions",
         lambda count: {

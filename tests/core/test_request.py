@@ -2,17 +2,20 @@
 
 import pytest
 
+from legato.core.plan import TokenLogprobs
 from legato.core.request import LedgerError, Request, RequestState
 from legato.core.sampling_params import FinishReason, SamplingParams
 
 
-def make_request(prompt_len: int = 5, max_tokens: int = 3, **fields: object) -> Request:
+def make_request(
+    prompt_len: int = 5, max_tokens: int = 3, prompt_logprobs: int | None = None, **fields: object
+) -> Request:
     return Request(
         request_id="r",
         token_ids=list(range(prompt_len)),
         prompt_len=prompt_len,
         max_device_len=prompt_len + max_tokens,
-        params=SamplingParams(max_tokens=max_tokens),
+        params=SamplingParams(max_tokens=max_tokens, prompt_logprobs=prompt_logprobs),
         **fields,  # type: ignore[arg-type]
     )
 
@@ -91,6 +94,60 @@ def test_preempted_request_keeps_its_tokens_and_starts_again() -> None:
     assert request.can_decode
 
 
+def test_request_that_wants_no_token_decodes_in_no_step() -> None:
+    request = make_request(prompt_len=5, max_tokens=0)
+    request.start(row=0, hit_len=0)
+    request.grant_prefill(3)
+    with pytest.raises(LedgerError, match="r: 2 tokens are still to be computed"):
+        request.complete_prompt()
+    request.complete_chunk()
+    request.grant_prefill(2)
+    request.complete_prompt()
+    assert (request.state, lengths(request)) == (RequestState.DECODING, (5, 5, 0, 0))
+    assert not request.can_decode
+    request.finish(FinishReason.LENGTH)
+
+
+def test_scored_request_scores_every_position_but_the_last_once() -> None:
+    request = make_request(prompt_len=7, max_tokens=2, prompt_logprobs=0)
+    assert (request.is_scoring, request.hit_end) == (True, 0)
+    request.start(row=0, hit_len=0)
+    request.grant_prefill(3)
+    assert request.scored == range(3)
+    request.complete_chunk()
+    request.preempt()
+    request.append_logprobs([TokenLogprobs(-1.0, (), ())] * 3)  # they were in flight
+
+    assert (request.is_scoring, request.hit_end) == (True, 3)
+    request.start(row=0, hit_len=2)
+    request.grant_prefill(3)
+    assert request.scored == range(3, 5)
+    request.complete_chunk()
+    request.grant_prefill(2)
+    assert request.scored == range(5, 6)  # position 6 gives the first token
+    request.complete_one()
+    assert (request.is_scoring, request.scored, request.hit_end) == (False, range(0), 6)
+
+
+@pytest.mark.parametrize(("prompt_len", "prompt_logprobs"), [(1, 5), (5, None)])
+def test_prompt_without_scores_takes_any_hit_but_its_last_token(
+    prompt_len: int, prompt_logprobs: int | None
+) -> None:
+    request = make_request(prompt_len=prompt_len, prompt_logprobs=prompt_logprobs)
+    assert (request.is_scoring, request.hit_end) == (False, prompt_len - 1)
+
+
+def test_scored_request_takes_no_hit_and_no_logprobs_that_were_not_computed() -> None:
+    request = make_request(prompt_len=5, prompt_logprobs=3)
+    with pytest.raises(LedgerError, match="r: hit of 1 tokens, may be 0"):
+        request.start(row=0, hit_len=1)
+    request.start(row=0, hit_len=0)
+    with pytest.raises(LedgerError, match="1 tokens to skip after 0 of 5 known, 0 granted"):
+        request.skip_cached(1)
+    with pytest.raises(LedgerError, match="r: logprobs of 1 prompt tokens, computed for 0"):
+        request.append_logprobs([TokenLogprobs(-1.0, (), ())])
+
+
 def test_more_tokens_than_known_cannot_be_granted() -> None:
     request = make_request(prompt_len=5)
     request.start(row=0, hit_len=0)
@@ -141,6 +198,7 @@ MOVES = {
     "grant_prefill": (lambda r: r.grant_prefill(1), {RequestState.PREFILLING}),
     "complete_chunk": (lambda r: r.complete_chunk(), {RequestState.PREFILLING}),
     "complete_one": (lambda r: r.complete_one(), {RequestState.PREFILLING, RequestState.DECODING}),
+    "append_logprobs": (lambda r: r.append_logprobs([]), set(RequestState) - {RequestState.FINISHED}),
     "preempt": (lambda r: r.preempt(), {RequestState.PREFILLING, RequestState.DECODING}),
     "finish": (
         lambda r: r.finish(FinishReason.ABORT),

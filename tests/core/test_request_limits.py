@@ -27,8 +27,10 @@ def refusal_of(limits: RequestLimits, token_ids: list[int], **params: object) ->
         (AMPLE, 99, 1, 100),
         (AMPLE, 99, None, 100),
         (AMPLE, 1, None, 100),
+        (AMPLE, 100, 0, 100),
         (SMALL_POOL, 23, 10, 33),  # the last token needs no K/V
         (SMALL_POOL, 32, 1, 33),
+        (SMALL_POOL, 32, 0, 32),
         (SMALL_POOL, 32, None, 33),
         (SMALL_POOL, 5, None, 33),  # no max_tokens: as long as the pool allows
     ],
@@ -48,6 +50,8 @@ def test_what_fits_exactly_is_taken(
         (AMPLE, 250, None, "context_length_exceeded", ("250", "100")),
         (AMPLE, 1, 10**18, "context_length_exceeded", ("1000000000000000001", "100")),
         (SMALL_POOL, 24, 10, "kv_pool_exceeded", ("24", "10", "33", "32")),
+        (AMPLE, 101, 0, "context_length_exceeded", ("101", "0", "100")),
+        (SMALL_POOL, 33, 0, "kv_pool_exceeded", ("33", "0", "32")),
         (SMALL_POOL, 33, None, "kv_pool_exceeded", ("33", "32")),
         (SMALL_POOL, 150, 1, "context_length_exceeded", ("151", "100")),
     ],

@@ -24,9 +24,10 @@ HUGE = 10**400  # a JSON number that no float can hold
         ("repetition_penalty", [0.001, 1000]),
         ("top_k", [-1, 0, 1, 10**9]),
         ("min_tokens", [0, 16]),
-        ("max_tokens", [1, 10**9, None]),
+        ("max_tokens", [0, 1, 10**9, None]),
         ("seed", [-(2**63), 0, 2**64 - 1, None]),
         ("logprobs", [None, 0, 20]),
+        ("prompt_logprobs", [None, 0, 20]),
         ("stop", [(), ("a",), ("\n\n", "끝")]),
         ("logit_bias", [{}, {0: -100, 7: 100.0}]),
     ],
@@ -47,9 +48,10 @@ def test_values_up_to_the_edge_are_taken(field: str, values: list[object]) -> No
         ("repetition_penalty", [0, 0.0009, 1000.1, 1e-50, NAN]),
         ("top_k", [-2, 1.5, 2**63, HUGE, True]),
         ("min_tokens", [-1, 2**63, 0.0]),
-        ("max_tokens", [0, -5, 16.0, 2**63, "16"]),
+        ("max_tokens", [-1, -5, 16.0, 2**63, "16"]),
         ("seed", [-(2**63) - 1, 2**64, 0.5]),
         ("logprobs", [-1, 21, 1.0, True]),
+        ("prompt_logprobs", [-1, 21, 1.0, True]),
         ("stop", [("",), ("a", ""), "", (5,), ("\ud800",), ("a\udfff",), 5, None, {"a"}]),
         ("stop_token_ids", [5, "5", None]),
         ("logit_bias", [{3: 100.5}, {3: -100.5}, {3: NAN}, {3: "x"}, [3], None]),
@@ -74,6 +76,7 @@ def test_refusal_says_what_would_fit() -> None:
 
 def test_fewest_tokens_cannot_be_above_the_most() -> None:
     assert SamplingParams(min_tokens=5, max_tokens=5).min_tokens == 5
+    assert SamplingParams(min_tokens=0, max_tokens=0).max_tokens == 0
     assert SamplingParams(min_tokens=500, max_tokens=None).max_tokens is None
     with pytest.raises(RequestError, match="min_tokens is 6, above max_tokens = 5") as refusal:
         SamplingParams(min_tokens=6, max_tokens=5)

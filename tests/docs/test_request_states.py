@@ -12,6 +12,14 @@ DIAGRAM = transitions((ROOT / "docs/request_states.md").read_text(encoding="utf-
 METHODS = [
     name for name, value in vars(Request).items() if inspect.isfunction(value) and not name.startswith("_")
 ]
+ARGUMENTS: dict[str, dict[str, object]] = {
+    "start": {"row": 0, "hit_len": 0},
+    "grant_prefill": {"num_tokens": 1},
+    "skip_cached": {"num_tokens": 0},
+    "append_host": {"token_id": 5},
+    "append_logprobs": {"logprobs": []},
+    "finish": {"reason": FinishReason.LENGTH},
+}
 
 
 def request_in(state: RequestState) -> Request:
@@ -35,25 +43,13 @@ def request_in(state: RequestState) -> Request:
 
 def call(request: Request, method: str) -> None:
     """Call a method with arguments that fit, so that only the state can be wrong."""
-    match method:
-        case "start":
-            request.start(row=0, hit_len=0)
-        case "grant_prefill":
-            request.grant_prefill(1)
-        case "skip_cached":
-            if request.extend_len > 0:
-                request.complete_chunk()
-            request.skip_cached(0)
-        case "complete_one":
-            if request.state is RequestState.PREFILLING:
-                request.grant_prefill(len(request.token_ids) - request.device_len)
-            request.complete_one()
-        case "append_host":
-            request.append_host(5)
-        case "finish":
-            request.finish(FinishReason.LENGTH)
-        case _:
-            getattr(request, method)()
+    if method == "skip_cached" and request.extend_len > 0:
+        request.complete_chunk()
+    if method in ("complete_one", "complete_prompt") and request.state is RequestState.PREFILLING:
+        request.grant_prefill(len(request.token_ids) - request.device_len)
+    if method == "complete_prompt":
+        request.max_device_len = request.device_len
+    getattr(request, method)(**ARGUMENTS.get(method, {}))
 
 
 def test_the_diagram_knows_every_state_and_every_move() -> None:

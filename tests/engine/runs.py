@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from legato.core.config import EngineConfig
+from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import SamplingParams
 from legato.engine.assembly import Engine, StageClock, assemble
 from legato.ipc.messages import Accepted, AddRequest, Failed
@@ -23,9 +24,12 @@ Choose = Callable[[Any, np.ndarray, SamplingBatch, np.ndarray], list[SampledToke
 
 @dataclass
 class Run:
-    """What a run gave: tokens by request, and a digest of the logits behind each, by (seed, position)."""
+    """What a run gave: tokens and logprobs by request, and a digest of the logits behind each token, by
+    (seed, position)."""
 
     tokens: dict[str, list[int]] = field(default_factory=dict)
+    logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
+    prompt_logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
     logits: dict[tuple[int, int], bytes] = field(default_factory=dict)
     num_preemptions: int = 0
     prefix_hits: int = 0
@@ -96,6 +100,9 @@ def run(engine: Engine, requests: Sequence[AddRequest], *, arrivals_per_step: in
             for output in core.step():
                 assert not isinstance(output, Failed)
                 result.tokens.setdefault(output.request_id, []).extend(output.token_ids)
+                result.logprobs.setdefault(output.request_id, []).extend(output.logprobs)
+                assert output.index == 0 or not output.prompt_logprobs
+                result.prompt_logprobs.setdefault(output.request_id, output.prompt_logprobs)
     core.check_integrity()
     stats = core.stats()
     result.num_preemptions, result.prefix_hits = stats.preemptions, stats.prefix_hits
@@ -139,8 +146,10 @@ def recorded_logits(result: Run) -> Iterator[None]:
 
 
 def same_bits(found: Run, expected: Run) -> None:
-    """Assert equal tokens, and equal bits behind each token."""
+    """Assert equal tokens and logprobs, and equal bits behind each token."""
     assert found.tokens == expected.tokens
+    assert found.logprobs == expected.logprobs
+    assert found.prompt_logprobs == expected.prompt_logprobs
     differing = [key for key, digest in expected.logits.items() if found.logits.get(key) != digest]
     assert not differing, f"logits differ at (seed, position) {differing[:5]}, {len(differing)} in all"
 

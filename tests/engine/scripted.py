@@ -23,7 +23,7 @@ class ScriptedExecutor:
     """Implements Executor: a request's n-th output token is the n-th of its script, then OTHER.
 
     broken    requests for which no token can be sampled
-    logprobs  of every token of a request
+    logprobs  of every token of a request, and of every prompt token that is scored
     launched  (request, output index) of each token sampled, wanted or not
     """
 
@@ -44,8 +44,14 @@ class ScriptedExecutor:
             elif chunk.samples:
                 token_ids[chunk.request_id] = self._token(chunk.request_id, chunk.end)
         logprobs = {each: self.logprobs[each] for each in token_ids if each in self.logprobs}
+        prompt_logprobs = {
+            chunk.request_id: [self.logprobs[chunk.request_id]] * len(chunk.scored)
+            for chunk in plan.chunks
+            if chunk.scored
+        }
+        completed = tuple(chunk.request_id for chunk in plan.chunks if chunk.completes)
         future: Future[StepOutput] = Future()
-        future.set_result(StepOutput(plan.step, token_ids, errors, logprobs))
+        future.set_result(StepOutput(plan.step, token_ids, errors, logprobs, prompt_logprobs, completed))
         return future
 
     def close(self) -> None:

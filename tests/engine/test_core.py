@@ -47,6 +47,39 @@ def test_logprobs_travel_with_their_token(lookahead: int) -> None:
     assert {each.request_id: each.logprobs for each in run_to_end(core)} == {"a": [logprobs], "b": []}
 
 
+@both_loops
+def test_logprobs_of_the_prompt_travel_with_its_first_token(lookahead: int) -> None:
+    logprobs = TokenLogprobs(-0.5, (20,), (-0.5,))
+    core = scripted_core(ScriptedExecutor({"a": [20, 21]}, logprobs={"a": logprobs}), lookahead=lookahead)
+    add_all(core, make_message("a", prompt_len=40, max_tokens=2, prompt_logprobs=1))
+    assert [output.prompt_logprobs for output in run_to_end(core)] == [[logprobs] * 39, []]
+
+
+@both_loops
+def test_request_for_no_token_ends_when_its_prompt_is_computed(lookahead: int) -> None:
+    logprobs = TokenLogprobs(-0.5, (20,), (-0.5,))
+    core = scripted_core(ScriptedExecutor(logprobs={"scored": logprobs}), lookahead=lookahead)
+    whole_context = make_message("plain", prompt_len=64, max_tokens=0)
+    add_all(
+        core,
+        whole_context,
+        make_message("scored", prompt_len=9, first_id=80, max_tokens=0, prompt_logprobs=1),
+    )
+    assert {output.request_id: output for output in run_to_end(core)} == {
+        "plain": TokenOutput(request_id="plain", index=0, token_ids=[], finish_reason=FinishReason.LENGTH),
+        "scored": TokenOutput(
+            request_id="scored",
+            index=0,
+            token_ids=[],
+            finish_reason=FinishReason.LENGTH,
+            prompt_logprobs=[logprobs] * 8,
+        ),
+    }
+    core.check_integrity()
+    assert core.stats().pages_held == 0
+    assert core.stats().pages_cached == 16 + 2
+
+
 def test_overlap_sends_what_the_plain_loop_sends() -> None:
     def sent(lookahead: int) -> dict[str, list[TokenOutput | Failed]]:
         scripts = {"a": [5, 6, EOS], "b": [EOS], "c": [8] * 9, "d": [7, EOS]}

@@ -20,6 +20,8 @@ def make_chunk(
     samples: bool = True,
     prompt: list[int] | None = None,
     params: SamplingParams = GREEDY,
+    scored: range = range(0),
+    completes: bool = False,
 ) -> ScheduledChunk:
     """positions  of the tokens to compute; prompt  the request's known tokens, when it gets its row now"""
     return ScheduledChunk(
@@ -31,6 +33,8 @@ def make_chunk(
         page_start=page_start,
         new_pages=pages,
         row_start=None if prompt is None else make_row_start(prompt, params),
+        scored=scored,
+        completes=completes,
     )
 
 

@@ -5,6 +5,7 @@ import numpy as np
 from legato.core.sampling_params import SamplingParams
 from legato.executor.forward_batch import BatchBuilder
 from legato.sampling.row_sampler import SampleRow
+from legato.sampling.scoring import ScoredChunk
 from tests.executor.plans import make_chunk, make_plan, make_row_start
 
 
@@ -36,7 +37,7 @@ def test_prefill_chunk_and_decodes_in_one_batch() -> None:
         SampleRow("a", 0, 4, make_row_start([1, 2, 3])),
     )
     assert batch.sample_rows.tolist() == [0, 1]
-    arrays = [getattr(batch, name) for name in batch.__slots__ if name not in ("step", "sampling")]
+    arrays = [getattr(batch, name) for name in batch.__slots__]
     assert {array.dtype for array in arrays if isinstance(array, np.ndarray)} == {np.dtype(np.int32)}
 
 
@@ -88,3 +89,41 @@ def test_settings_of_who_samples_are_ready_before_any_logits() -> None:
     assert settings.top_ks.tolist() == [0, 3]
     assert settings.penalties.tolist() == [[1, 0, 0], [1, 0, 1]]
     assert batch.sampling.penalized == (1,)
+
+
+def test_rows_that_score_prompts_follow_those_that_sample() -> None:
+    builder = BatchBuilder(num_rows=3, max_pages=2)
+    scoring = SamplingParams(prompt_logprobs=4)
+    first = builder.build(
+        make_plan(
+            make_chunk(
+                "a", 0, range(3), samples=False, prompt=list(range(10, 18)), params=scoring, scored=range(3)
+            ),
+            make_chunk("b", 1, range(4), prompt=[1, 2, 3, 4]),
+        )
+    )
+    assert first.sample_rows.tolist() == [6, 0, 1, 2]
+    assert first.scoring.chunks == (ScoredChunk("a", (11, 12, 13), 4),)
+    last = builder.build(
+        make_plan(
+            make_chunk("b", 1, range(4, 5)),
+            make_chunk("a", 0, range(3, 8), scored=range(4, 7)),  # 3 was scored before a preemption
+            make_chunk(
+                "c",
+                2,
+                range(2),
+                samples=False,
+                prompt=[5, 6],
+                params=scoring,
+                scored=range(1),
+                completes=True,
+            ),
+        )
+    )
+    assert last.sample_rows.tolist() == [0, 5, 2, 3, 4, 6]
+    assert last.sample_rows.dtype == np.int32
+    assert [row.request_id for row in last.sampling.rows] == ["b", "a"]
+    assert last.scoring.chunks == (ScoredChunk("a", (15, 16, 17), 4), ScoredChunk("c", (6,), 4))
+    assert last.scoring.token_ids.tolist() == [15, 16, 17, 6]
+    assert last.scoring.num_logprobs.tolist() == [4, 4, 4, 4]
+    assert (first.completed, last.completed) == ((), ("c",))

@@ -100,6 +100,28 @@ def test_logprobs_are_given_for_the_requests_that_ask_and_are_blind_to_penalties
     assert output.logprobs["asks"].top_logprobs == pytest.approx((2 - log_sum, 1 - log_sum))
 
 
+def test_prompt_tokens_are_scored_beside_those_that_sample() -> None:
+    rig = Rig(SuccessorProgram())
+    params = SamplingParams(max_tokens=9, temperature=0, prompt_logprobs=1)
+    output = rig.run(
+        make_plan(
+            make_chunk("a", 0, range(3), prompt=[4, 5, 9], params=params, scored=range(2)),
+            make_chunk("b", 1, range(2), pages=(1,), prompt=[7, 8]),
+            make_chunk(
+                "c", 2, range(2), samples=False, prompt=[1, 2], params=params, scored=range(1), completes=True
+            ),
+        )
+    )
+    log_sum = np.log(np.e + VOCAB_SIZE - 1)
+    assert output.token_ids == {"a": 10, "b": 9}
+    assert output.completed == ("c",)
+    assert {each: len(found) for each, found in output.prompt_logprobs.items()} == {"a": 2, "c": 1}
+    likely, unlikely = output.prompt_logprobs["a"]
+    assert (likely.logprob, unlikely.logprob) == (pytest.approx(1 - log_sum), pytest.approx(-log_sum))
+    assert (likely.top_ids, unlikely.top_ids) == ((5,), (6,))
+    assert output.prompt_logprobs["c"][0].logprob == likely.logprob
+
+
 @pytest.fixture(scope="module")
 def model():
     return random_model(seed=5, num_layers=1, vocab_size=64)
@@ -141,6 +163,19 @@ def test_non_finite_logits_end_one_request_and_leave_its_neighbour_its_bits(mode
     assert "not finite" in found.errors["damaged"]
     assert expected.errors == {}
     assert logits.tobytes() == expected_logits.tobytes()
+
+
+def test_non_finite_logits_inside_a_scored_prompt_end_that_request_alone(model) -> None:
+    params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=2)
+    plan = make_plan(
+        make_chunk("damaged", 0, range(2), pages=(0,), prompt=[50, 3], params=params, scored=range(1)),
+        make_chunk("neighbour", 1, range(3), pages=(1,), prompt=[7, 8, 9], params=params, scored=range(2)),
+    )
+    expected, found = reference_rig(model).run(plan), reference_rig(model, damaged_row=50).run(plan)
+    assert found.errors.keys() == {"damaged"}
+    assert "not finite" in found.errors["damaged"]
+    assert found.prompt_logprobs == {"neighbour": expected.prompt_logprobs["neighbour"]}
+    assert found.token_ids == {"neighbour": expected.token_ids["neighbour"]}
 
 
 def test_warming_changes_no_answer(model) -> None:

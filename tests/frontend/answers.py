@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.frontend.generator import Generator, Prompt, TextDelta, TextStream, Usage
 
@@ -24,6 +25,10 @@ class Answered:
     @property
     def token_ids(self) -> list[int]:
         return [token_id for delta in self.deltas for token_id in delta.token_ids]
+
+    @property
+    def logprobs(self) -> list[TokenLogprobs]:
+        return [logprobs for delta in self.deltas for logprobs in delta.logprobs]
 
     @property
     def finish_reason(self) -> FinishReason | None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.frontend.answer import Answer
 from legato.frontend.generator import TextDelta, Usage
@@ -163,4 +164,28 @@ def test_without_a_tokenizer_ids_alone_come() -> None:
     assert (first.text, first.token_ids, first.finish_reason) == ("", (5, 6), None)
     assert (last.text, last.token_ids, last.stop_reason) == ("", (7,), 7)
     assert last.usage == Usage(prompt_tokens=2, completion_tokens=3, cached_tokens=1)
+    assert answer.is_finished
+
+
+def test_logprobs_of_tokens_after_the_stop_text_are_dropped_with_them() -> None:
+    logprobs = [TokenLogprobs(-float(n), (), ()) for n in range(1, 5)]
+    answer = Answer(0, 1, SamplingParams(stop=("b",), logprobs=0, min_tokens=2), TOKENIZER)
+    delta = answer.push(TokenOutput(request_id="r", index=0, token_ids=ids("abcd"), logprobs=logprobs))
+    assert (delta.text, delta.token_ids, delta.logprobs) == ("a", tuple(ids("ab")), tuple(logprobs[:2]))
+
+
+def test_answer_of_no_token_carries_the_prompts_logprobs_and_is_over() -> None:
+    logprobs = [TokenLogprobs(-1.0, (), ())] * 3
+    answer = Answer(2, 4, SamplingParams(max_tokens=0, prompt_logprobs=0, stop=("b",)), TOKENIZER)
+    output = TokenOutput(
+        request_id="r", index=0, token_ids=[], finish_reason=FinishReason.LENGTH, prompt_logprobs=logprobs
+    )
+    assert answer.push(output) == TextDelta(
+        index=2,
+        text="",
+        token_ids=(),
+        usage=Usage(4, 0),
+        finish_reason=FinishReason.LENGTH,
+        prompt_logprobs=tuple(logprobs),
+    )
     assert answer.is_finished

@@ -54,6 +54,43 @@ def test_streamed_text_is_the_text_of_all_ids(llm: AsyncLLM) -> None:
     assert sum("한" in answer.text for answer in answers) > 3
 
 
+def test_logprobs_stand_beside_their_tokens_whatever_ends_the_answer(
+    open_model: OpenModel, tiny_model: Path
+) -> None:
+    llm = open_model(
+        tiny_model, num_pages=12, block_size=8, max_num_batched_tokens=24
+    )  # so that some are preempted
+    rng = random.Random(5)
+    settings = [
+        varied(
+            seed,
+            max_tokens=rng.randint(0, 40),
+            logprobs=3,
+            prompt_logprobs=(None, 0, 2)[seed % 3],
+            stop=tuple(rng.choices(["a", "bc", "한", "de"], k=seed % 3)),
+        )
+        for seed in range(24)
+    ]
+
+    async def main() -> list[Answered]:
+        async with asyncio.timeout(20):
+            asked = (answer_to(llm, f"prompt {n}", params) for n, params in enumerate(settings))
+            return await asyncio.gather(*asked)
+
+    answers = asyncio.run(main())
+    assert llm.client.latest_stats.preemptions > 0
+    assert len({answer.finish_reason for answer in answers}) == 2
+    for params, answer in zip(settings, answers, strict=True):
+        for delta in answer.deltas:
+            assert len(delta.logprobs) == len(delta.token_ids)
+            assert delta.prompt_logprobs == () or delta is answer.deltas[0]
+        num_scored = 0 if params.prompt_logprobs is None else answer.usage.prompt_tokens - 1
+        assert len(answer.deltas[0].prompt_logprobs) == num_scored
+        for token_id, logprobs in zip(answer.token_ids, answer.logprobs, strict=True):
+            known = dict(zip(logprobs.top_ids, logprobs.top_logprobs, strict=True))
+            assert known.get(token_id, logprobs.logprob) == logprobs.logprob <= logprobs.top_logprobs[0]
+
+
 def test_random_stop_texts_cut_where_the_whole_text_says(llm: AsyncLLM) -> None:
     rng = random.Random(11)
 

@@ -12,6 +12,7 @@ import pytest
 import legato
 from legato.core.config import EngineConfig
 from legato.core.errors import ClosedError, ConfigError, EngineDiedError, ModelError, RequestError
+from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.engine.assembly import load_engine
 from legato.engine.inproc import InprocClient
@@ -38,6 +39,7 @@ def llm(tiny_model: Path) -> Iterator[LLM]:
 def test_package_offers_it() -> None:
     assert legato.LLM is LLM
     assert legato.SamplingParams is SamplingParams
+    assert legato.TokenLogprobs is TokenLogprobs
     with pytest.raises(AttributeError, match="no attribute 'LLMs'"):
         legato.LLMs  # noqa: B018
 
@@ -212,3 +214,22 @@ def test_death_of_the_engine_is_an_error_of_the_stream_and_the_next_request_is_s
     finally:
         client.close()
     assert len(started) == 2
+
+
+def test_logprobs_are_those_of_the_tokens_and_of_the_prompt_but_its_first(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True, logprobs=2, prompt_logprobs=1)
+    (completion,) = llm.generate("abcd", params)
+    assert [each.top_ids[0] for each in completion.logprobs] == completion.token_ids
+    assert [len(each.top_ids) for each in completion.logprobs] == [2] * 6
+    assert [len(each.top_ids) for each in completion.prompt_logprobs] == [1] * 3
+    (silent,) = llm.generate("abcd", GREEDY)
+    assert (silent.token_ids, silent.logprobs, silent.prompt_logprobs) == (completion.token_ids, [], [])
+
+
+def test_without_tokens_the_prompt_is_scored_up_to_the_whole_context(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=0, prompt_logprobs=0)
+    short, whole = llm.generate(["abcd", [97] * 512], params)
+    assert (short.text, short.token_ids, short.finish_reason) == ("", [], FinishReason.LENGTH)
+    assert short.usage == Usage(prompt_tokens=4, completion_tokens=0)
+    assert (len(short.prompt_logprobs), len(whole.prompt_logprobs)) == (3, 511)
+    assert all(each.logprob < 0 for each in whole.prompt_logprobs)

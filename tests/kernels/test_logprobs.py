@@ -7,7 +7,14 @@ import pytest
 
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import SamplingParams
-from legato.kernels.sampling import SeenTokens, has_penalties, row_sampling, sample_rows, step_sampling
+from legato.kernels.sampling import (
+    SeenTokens,
+    has_penalties,
+    row_sampling,
+    sample_rows,
+    score_rows,
+    step_sampling,
+)
 from legato.sampling.sampler import token_logprobs
 from tests.kernels.conftest import open_or_fail
 from tests.kernels.tapes import int32
@@ -96,3 +103,68 @@ def test_row_without_a_token_has_no_logprobs(device: "Device") -> None:
     assert (broken, none) == (-1, None)
     assert found is not None
     assert len(found.top_ids) == 20
+
+
+def scored(device: "Device", logits: np.ndarray, *tokens: tuple[int, int]) -> list[TokenLogprobs | None]:
+    """tokens  (token id, how many of the most probable) of each row"""
+    ids, num_tops = zip(*tokens, strict=True)
+    return score_rows(device, logits, int32(*ids), int32(*num_tops))
+
+
+@pytest.mark.parametrize("kind", ["natural", "of few values", "rising"])
+@pytest.mark.parametrize("vocab", [20, 33, 1000, VOCAB])
+def test_scores_are_logprobs_of_given_tokens_in_numpy(device: "Device", vocab: int, kind: str) -> None:
+    logits = logits_of(kind, 4, vocab)
+    tokens = [(0, 0), (vocab - 1, 1), (7, 20), (vocab // 2, 5)]
+    unchanged = logits.copy()
+    for row, (token_id, num_top), found in zip(logits, tokens, scored(device, logits, *tokens), strict=True):
+        assert found is not None
+        wanted = token_logprobs(row, token_id, num_top)
+        assert found.logprob == pytest.approx(wanted.logprob, abs=1e-6)
+        assert found.top_ids == wanted.top_ids
+        assert found.top_logprobs == pytest.approx(wanted.top_logprobs, abs=1e-6)
+    np.testing.assert_array_equal(logits, unchanged)
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_score_of_a_sampled_token_has_the_bits_that_sampling_gave_it(
+    device: "Device", num_threads: int
+) -> None:
+    logits = logits_of("natural", len(SETTINGS), 1000)
+    wanted = sampled(device, logits, *SETTINGS)
+    tokens = [
+        (token_id, settings.get("logprobs", 0))
+        for (token_id, _), settings in zip(wanted, SETTINGS, strict=True)
+    ]
+    found = scored(open_or_fail(num_threads, device.isa), logits, *tokens)
+    assert [each for each, (_, given) in zip(found, wanted, strict=True) if given] == [
+        given for _, given in wanted if given
+    ]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_row_that_is_not_finite_has_no_score_and_its_neighbours_have(device: "Device", value: float) -> None:
+    logits = logits_of("natural", 3, 1000)
+    whole = scored(device, logits, (1, 2), (1, 2), (1, 2))
+    logits[1, 700] = value
+    assert scored(device, logits, (1, 2), (1, 2), (1, 2)) == [whole[0], None, whole[2]]
+
+
+def test_scores_of_a_vocabulary_smaller_than_what_is_asked_for(device: "Device") -> None:
+    (found,) = scored(device, logits_of("natural", 1, 7), (6, 20))
+    assert found is not None
+    assert sorted(found.top_ids) == list(range(7))
+
+
+@pytest.mark.parametrize("bad", [-1, 1000])
+def test_token_outside_the_vocabulary_is_refused(device: "Device", bad: int) -> None:
+    with pytest.raises(ValueError, match=f"token_ids: {bad} is not in the vocabulary of 1000"):
+        scored(device, logits_of("natural", 2, 1000), (1, 0), (bad, 0))
+
+
+def test_scores_and_rows_must_agree_in_number(device: "Device") -> None:
+    logits = logits_of("natural", 2, 1000)
+    with pytest.raises(ValueError, match="token_ids: 1 entries, must be 2"):
+        scored(device, logits, (1, 0))
+    with pytest.raises(ValueError, match="num_logprobs: -1, must be at least 0"):
+        scored(device, logits, (1, 0), (1, -1))

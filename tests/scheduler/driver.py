@@ -4,19 +4,24 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from legato.core.config import CacheConfig, SchedulerConfig
-from legato.core.plan import StepOutput, StepPlan
+from legato.core.plan import ScheduledChunk, StepOutput, StepPlan, TokenLogprobs
 from legato.core.request import Request
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.executor.request_table import RequestTable
 from legato.kvcache.manager import KVCacheManager
 from legato.scheduler.policy import make_policy
-from legato.scheduler.scheduler import Broken, Scheduler
+from legato.scheduler.scheduler import Broken, Event, NewToken, Scheduler
 
 EOS = 7
 
 
 def make_request(
-    request_id: str, prompt_len: int | list[int] = 4, max_tokens: int = 4, **fields: object
+    request_id: str,
+    prompt_len: int | list[int] = 4,
+    max_tokens: int = 4,
+    *,
+    is_scored: bool = False,
+    **fields: object,
 ) -> Request:
     """A request whose prompt is its own, or the given ids."""
     if isinstance(prompt_len, int):
@@ -28,7 +33,7 @@ def make_request(
         token_ids=token_ids,
         prompt_len=len(token_ids),
         max_device_len=len(token_ids) + max_tokens,
-        params=SamplingParams(max_tokens=max_tokens),
+        params=SamplingParams(max_tokens=max_tokens, prompt_logprobs=0 if is_scored else None),
         **fields,  # type: ignore[arg-type]
     )
 
@@ -48,6 +53,7 @@ def make_scheduler(
     batching: str = "continuous",
     enable_prefix_caching: bool = True,
     max_preemptions: int = 3,
+    max_step_scores: int = 64,
 ) -> Scheduler:
     config = SchedulerConfig(
         max_num_seqs=max_num_seqs,
@@ -56,6 +62,7 @@ def make_scheduler(
         long_prefill_tokens=long_prefill_tokens,
         max_model_len=1 << 16,
         max_preemptions=max_preemptions,
+        max_step_scores=max_step_scores,
     )
     cache = CacheConfig(num_pages=num_pages, page_size=page_size, enable_prefix_caching=enable_prefix_caching)
     clock = iter(range(1 << 30))
@@ -75,6 +82,7 @@ class Driver:
     scheduler: Scheduler
     lookahead: int = 0
     tokens: dict[str, list[int]] = field(default_factory=dict)  # request id -> output
+    scores: dict[str, list[float]] = field(default_factory=dict)  # request id -> logprobs of its prompt
     finished: dict[str, FinishReason] = field(default_factory=dict)
     shares: list[dict[str, int]] = field(default_factory=list)  # per step: request id -> tokens computed
     _in_flight: deque[StepOutput] = field(default_factory=deque)
@@ -86,7 +94,10 @@ class Driver:
         """One step; what it computed for whom."""
         plan = self.scheduler.plan()
         share = {chunk.request_id: chunk.num_tokens for chunk in plan.chunks}
-        assert sum(share.values()) <= self.scheduler.config.max_step_tokens
+        config = self.scheduler.config
+        assert sum(share.values()) <= config.max_step_tokens
+        num_logits = sum(len(chunk.scored) + chunk.samples for chunk in plan.chunks)
+        assert num_logits <= config.max_step_logits == config.max_num_seqs + config.max_step_scores
         assert share.keys() <= self.scheduler.running.keys(), "nobody is preempted once the plan has them"
         if plan.chunks:
             self.shares.append(share)
@@ -108,16 +119,28 @@ class Driver:
     def _update(self, output: StepOutput) -> None:
         for event in self.scheduler.update(output):
             assert not isinstance(event, Broken)
-            output_ids = self.tokens.setdefault(event.request.request_id, [])
-            assert event.index == len(output_ids), "each token arrives once, in order"
-            output_ids.append(event.token_id)
+            request_id = event.request.request_id
+            output_ids = self.tokens.setdefault(request_id, [])
+            if isinstance(event, NewToken):
+                assert event.index == len(output_ids), "each token arrives once, in order"
+                output_ids.append(event.token_id)
+            self._take_scores(event)
             if event.request.finish_reason is not None:
-                assert event.request.request_id not in self.finished
-                self.finished[event.request.request_id] = event.request.finish_reason
+                assert request_id not in self.finished
+                self.finished[request_id] = event.request.finish_reason
+
+    def _take_scores(self, event: Event) -> None:
+        assert not isinstance(event, Broken)
+        if event.prompt_logprobs:
+            assert len(self.tokens[event.request.request_id]) <= 1, "they come with the first message"
+            assert event.request.request_id not in self.scores
+            self.scores[event.request.request_id] = [each.logprob for each in event.prompt_logprobs]
 
     def _compute(self, plan: StepPlan) -> StepOutput:
         page_size = self.scheduler.kv.config.page_size
-        output = StepOutput(plan.step, {})
+        output = StepOutput(
+            plan.step, {}, completed=tuple(chunk.request_id for chunk in plan.chunks if chunk.completes)
+        )
         to_read: list[tuple[tuple[int, int], int]] = []
         for chunk in plan.chunks:
             if chunk.row_start is not None:
@@ -130,6 +153,8 @@ class Driver:
             places = [(pages[position // page_size], position % page_size) for position in range(chunk.end)]
             to_read += zip(places[: chunk.start], keys, strict=False)
             self._page_keys |= dict(zip(places[chunk.start :], keys[chunk.start :], strict=True))
+            if chunk.scored:
+                output.prompt_logprobs[chunk.request_id] = _scores(chunk, ids)
             if chunk.samples:
                 token_id = next_token(ids[: chunk.end])
                 del ids[chunk.end :]
@@ -138,6 +163,24 @@ class Driver:
         for place, key in to_read:
             assert self._page_keys.get(place) == key, "a step reads K/V that is not its own prefix's"
         return output
+
+
+def _scores(chunk: ScheduledChunk, ids: list[int]) -> list[TokenLogprobs]:
+    assert chunk.start <= chunk.scored.start
+    assert chunk.scored.stop <= chunk.end
+    return [TokenLogprobs(score_of(ids[: position + 2]), (), ()) for position in chunk.scored]
+
+
+def score_of(prefix: list[int]) -> float:
+    """What the fake model gives the last token of `prefix`, after those before it."""
+    return float(hash(tuple(prefix)) % 997)
+
+
+def expected_scores(request: Request) -> list[float]:
+    """Of every prompt token but the first, if the request asks for them."""
+    if request.params.prompt_logprobs is None:
+        return []
+    return [score_of(request.token_ids[:end]) for end in range(2, request.prompt_len + 1)]
 
 
 def next_token(prefix: list[int]) -> int:

@@ -139,7 +139,7 @@ def test_victim_is_never_one_of_the_plan_though_it_be_the_youngest() -> None:
     scheduler.add(oldest)
     Driver(scheduler).step()
     add_alike(scheduler, PREFIX, 2)
-    draft = StepDraft(step=1, max_tokens=64)
+    draft = StepDraft(step=1, max_tokens=64, max_scores=64)
     scheduler._add_prefills(draft)
     assert draft.chunks.keys() == {"r0", "r1"}
 

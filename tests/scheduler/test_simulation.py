@@ -7,7 +7,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.scheduler.driver import EOS, Driver, expected_output, make_request, make_scheduler
+from tests.scheduler.driver import (
+    EOS,
+    Driver,
+    expected_output,
+    expected_scores,
+    make_request,
+    make_scheduler,
+)
 
 
 def simulate(seed: int) -> None:
@@ -25,6 +32,7 @@ def simulate(seed: int) -> None:
         batching=rng.choice(["continuous", "prefill-first", "static"]),
         enable_prefix_caching=rng.random() < 0.7,
         max_preemptions=rng.randint(0, 3),
+        max_step_scores=rng.choice([1, 2, 7, 64]),
     )
     driver = Driver(scheduler, lookahead=rng.randint(0, 1))
     prefixes = [[100 + rng.randrange(4) for _ in range(rng.randint(0, 12))] for _ in range(3)]
@@ -34,8 +42,14 @@ def simulate(seed: int) -> None:
         prompt = (rng.choice(prefixes) + [100 + rng.randrange(3) for _ in range(rng.randint(1, 8))])[
             -capacity:
         ]
-        max_tokens = rng.randint(1, max(1, min(12, capacity + 1 - len(prompt))))
-        request = make_request(f"r{number}", prompt, max_tokens, priority=rng.choice([0, 0, 0, 1, -1]))
+        max_tokens = rng.randint(0, max(1, min(12, capacity + 1 - len(prompt))))
+        request = make_request(
+            f"r{number}",
+            prompt,
+            max_tokens,
+            is_scored=rng.random() < 0.3,
+            priority=rng.choice([0, 0, 0, 1, -1]),
+        )
         request.ending_ids = frozenset({EOS})
         requests.append(request)
         scheduler.add(request)
@@ -54,6 +68,7 @@ def simulate(seed: int) -> None:
             assert output == expected[: len(output)]
         else:
             assert output == expected, f"seed {seed}: {request}"
+            assert driver.scores.get(request.request_id, []) == expected_scores(request), f"seed {seed}"
             assert request.request_id in driver.finished
 
 
@@ -82,18 +97,27 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.capacity = num_pages * 2
         self.driver = Driver(
             make_scheduler(
-                batching=batching, num_pages=num_pages, page_size=2, max_step_tokens=budget, max_num_seqs=3
+                batching=batching,
+                num_pages=num_pages,
+                page_size=2,
+                max_step_tokens=budget,
+                max_num_seqs=3,
+                max_step_scores=2,
             ),
             lookahead,
         )
         self.requests = {}
 
-    @rule(prompt=st.lists(st.integers(100, 102), min_size=1, max_size=7), max_tokens=st.integers(1, 6))
-    def arrive(self, prompt: list[int], max_tokens: int) -> None:
+    @rule(
+        prompt=st.lists(st.integers(100, 102), min_size=1, max_size=7),
+        max_tokens=st.integers(0, 6),
+        is_scored=st.booleans(),
+    )
+    def arrive(self, prompt: list[int], max_tokens: int, is_scored: bool) -> None:
         max_tokens = min(max_tokens, self.capacity + 1 - len(prompt))
-        if max_tokens < 1:
+        if max_tokens < 0 or len(prompt) > self.capacity:
             return
-        request = make_request(f"r{len(self.requests)}", prompt, max_tokens)
+        request = make_request(f"r{len(self.requests)}", prompt, max_tokens, is_scored=is_scored)
         request.ending_ids = frozenset({EOS})
         self.requests[request.request_id] = request
         self.driver.scheduler.add(request)
@@ -114,6 +138,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.driver.scheduler.check_integrity()
         for request_id, output in self.driver.tokens.items():
             assert output == expected_output(self.requests[request_id])[: len(output)]
+        for request_id, scores in self.driver.scores.items():
+            assert scores == expected_scores(self.requests[request_id])
 
     def teardown(self) -> None:
         if hasattr(self, "driver"):

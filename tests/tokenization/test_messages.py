@@ -8,6 +8,32 @@ from legato.core.errors import RequestError
 from legato.tokenization.messages import plain_messages
 
 USER = {"role": "user", "content": "hi"}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "42"}
+
+
+def calling(calls: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def test_calls_and_their_results_stand_beside_the_texts() -> None:
+    text_parts = {**RESULT, "content": [{"type": "text", "text": "4"}, {"type": "text", "text": "2"}]}
+
+    assert plain_messages([USER, calling([CALL]), text_parts]) == [
+        USER,
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {**RESULT, "name": "f"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [("", "{}"), (" ", "{}"), ({"é": 1}, '{"é": 1}'), ('{"a": ', '{"a":'), ("nonsense", "nonsense")],
+)
+def test_arguments_are_a_text_whatever_the_model_wrote(given: Any, text: str) -> None:
+    call = {**CALL, "function": {"name": "f", "arguments": given}}
+    [_, message] = plain_messages([USER, calling([call])])
+    assert message["tool_calls"][0]["function"]["arguments"] == text
 
 
 def test_messages_are_reduced_to_roles_and_texts_and_stay_as_they_are() -> None:
@@ -41,11 +67,30 @@ def test_messages_are_reduced_to_roles_and_texts_and_stay_as_they_are() -> None:
         ([{"content": "x"}], "messages.0.role", "one of system, developer, user, assistant"),
         ([USER, {"role": "king", "content": "x"}], "messages.1.role", "one of system"),
         ([{"role": ["user"], "content": "x"}], "messages.0.role", "one of system"),
-        ([USER, {"role": "tool", "content": "x"}], "messages.1.role", "tool needs tools"),
-        ([USER, {"role": "assistant", "tool_calls": [{}]}], "messages.1.tool_calls", "not supported"),
+        ([USER, {"role": "function", "content": "x"}], "messages.1.role", "older form of tool"),
+        ([USER, {"role": "assistant", "function_call": {"name": "f"}}], "messages.1.function_call", "older"),
+        ([{**USER, "name": 1}], "messages.0.name", "a text that is not empty"),
+        ([{**USER, "tool_calls": [CALL]}], "messages.0.tool_calls", "in a message of the assistant"),
+        ([calling("x")], "messages.0.tool_calls", "a list of calls"),
+        ([calling([{}])], "messages.0.tool_calls.0", r'such as {"id": "call_1"'),
+        ([calling([{**CALL, "type": "custom"}])], "messages.0.tool_calls.0.type", "must be function"),
+        ([calling([{**CALL, "id": ""}])], "messages.0.tool_calls.0.id", "not empty"),
+        (
+            [calling([{**CALL, "function": {"arguments": "{}"}}])],
+            "messages.0.tool_calls.0.function.name",
+            "empty",
+        ),
+        (
+            [calling([{**CALL, "function": {"name": "f", "arguments": 1}}])],
+            "messages.0.tool_calls.0.function.arguments",
+            "the text of a JSON object",
+        ),
+        ([USER, {"role": "tool", "content": "x"}], "messages.1.tool_call_id", "not empty"),
+        ([USER, RESULT], "messages.1.tool_call_id", "'call_1' is the id of no call"),
+        ([USER, RESULT, calling([CALL])], "messages.1.tool_call_id", "before this one"),
+        ([USER, calling([CALL]), {**RESULT, "content": None}], "messages.2.content", "a text"),
         ([{"role": "user"}], "messages.0.content", "a text or a list of text parts"),
         ([{"role": "user", "content": None}], "messages.0.content", "a text or a list of text parts"),
-        ([USER | {"name": 7}], "messages.0.name", "must be a text"),
         ([{"role": "user", "content": []}], "messages.0.content", "a text or a list of text parts"),
         ([{"role": "user", "content": {"text": "x"}}], "messages.0.content", "a text or a list"),
         ([{"role": "user", "content": ["x"]}], "messages.0.content.0", 'such as {"type": "text"'),

@@ -2,47 +2,11 @@
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from legato.core.sampling_params import FinishReason
 from legato.frontend.generator import TextDelta, TextStream
-
-
-class ToolCallDelta(NamedTuple):
-    """More of one tool call.
-
-    position   of the call among the calls of its answer
-    arguments  the next piece of their JSON text
-    id, name   in the first delta of a call
-    """
-
-    position: int
-    arguments: str = ""
-    id: str | None = None
-    name: str | None = None
-
-
-class ChatPiece(NamedTuple):
-    """What a reader made of some text."""
-
-    text: str = ""
-    tool_calls: tuple[ToolCallDelta, ...] = ()
-
-
-class ToolCallReader(Protocol):
-    """Parts one answer's text into what is said and what is called; keeps back what could still be either.
-
-    has_calls  at least one call is complete, and none is cut
-    """
-
-    @property
-    def has_calls(self) -> bool: ...
-
-    def push(self, text: str) -> ChatPiece: ...
-
-    def finish(self) -> ChatPiece:
-        """What was kept back: nothing follows."""
-        ...
+from legato.tokenization.tool_calls.reader import ToolCallDelta, ToolCallReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

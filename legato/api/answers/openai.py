@@ -14,9 +14,10 @@ from legato.api.answers.logprobs import (
     chat_logprobs,
     prompt_logprobs_json,
 )
-from legato.api.answers.plain import Answer
+from legato.api.answers.plain import Answer, ToolCall
 from legato.api.answers.report import Report, echoed_text
 from legato.frontend.generator import Prompt, TextDelta, TextStream, Usage, Vocabulary
+from legato.tokenization.tool_calls.reader import ToolCallDelta
 
 Json = dict[str, Any]
 
@@ -126,14 +127,19 @@ class ChatAnswer(OpenAIAnswer):
     byte_prefix = ""
 
     def _whole_choice(self, index: int, answer: Answer) -> Json:
-        message = {"role": "assistant", "content": answer.text, "refusal": None}
+        message: Json = {"role": "assistant", "content": answer.text, "refusal": None}
+        if answer.tool_calls:
+            message["content"] = answer.text or None
+            message["tool_calls"] = [_tool_call(call) for call in answer.tool_calls]
         return {"index": index, "message": message, **self._end_of_choice(answer)}
 
     def _chunk_choice(self, delta: TextDelta, *, is_first: bool) -> Json:
-        """The role comes with the first text: alone, it would pass for a first token."""
-        content: Json = {"content": delta.text} if delta.text or is_first else {}
+        """The role comes with what is said or called first: alone, it would pass for a first token."""
+        calls = [_tool_call_part(call) for call in _calls(delta)]
+        content: Json = {"content": delta.text or (None if calls else "")} if delta.text or is_first else {}
         role = {"role": "assistant"} if is_first else {}
-        return {"index": delta.index, "delta": role | content, **self._end_of_choice(delta)}
+        called = {"tool_calls": calls} if calls else {}
+        return {"index": delta.index, "delta": role | content | called, **self._end_of_choice(delta)}
 
     def _end_of_choice(self, part: Answer | TextDelta) -> Json:
         num_top = self._report.logprobs
@@ -205,6 +211,28 @@ class CompletionAnswer(OpenAIAnswer):
         return {name: prompt[name] + answer[name] for name in prompt}
 
 
+def _calls(delta: TextDelta) -> tuple[ToolCallDelta, ...]:
+    return delta.tool_calls if isinstance(delta, ChatDelta) else ()
+
+
+def _tool_call(call: ToolCall) -> Json:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _tool_call_part(delta: ToolCallDelta) -> Json:
+    """Id, type and name come once a call."""
+    function = {"arguments": delta.arguments}
+    if delta.id is None:
+        return {"index": delta.position, "function": function}
+    return {
+        "index": delta.position,
+        "id": delta.id,
+        "type": "function",
+        "function": {"name": delta.name, **function},
+    }
+
+
 def usage_json(prompts: Iterable[Usage], answers: Iterable[Usage]) -> Json:
     """The sum over the prompts and the answers of one call."""
     asked = list(prompts)
@@ -220,8 +248,7 @@ def usage_json(prompts: Iterable[Usage], answers: Iterable[Usage]) -> Json:
 
 
 def _shows_something(delta: TextDelta) -> bool:
-    has_calls = isinstance(delta, ChatDelta) and bool(delta.tool_calls)
-    return bool(delta.text) or has_calls or delta.finish_reason is not None
+    return bool(delta.text or _calls(delta)) or delta.finish_reason is not None
 
 
 def _after(earlier: TextDelta | None, delta: TextDelta) -> TextDelta:

@@ -9,10 +9,11 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from legato.api.answers.chat import ChatDelta, ToolCallDelta
+from legato.api.answers.chat import ChatDelta
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason
 from legato.frontend.generator import TextStream, Usage
+from legato.tokenization.tool_calls.reader import ToolCallDelta
 
 T = TypeVar("T")
 

@@ -56,6 +56,10 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "use_beam_search": (False,),
     "web_search_options": (),
 }
+REMEDIES = {
+    "function_call": "is the older form of tool_choice; give that",
+    "functions": "is the older form of tools; give those",
+}
 # Notes of the client to itself or to OpenAI: they change no answer.
 NOTES = frozenset(
     {
@@ -218,9 +222,8 @@ class GenerationBody(Body):
 
 def unsupported(param: str) -> RequestError:
     """The refusal of a field that asks for what legato does not do."""
-    return RequestError(
-        f"{param} is not supported with this value; leave it out", param=param, code="unsupported"
-    )
+    remedy = REMEDIES.get(param, "is not supported with this value; leave it out")
+    return RequestError(f"{param} {remedy}", param=param, code="unsupported")
 
 
 def _is_harmless(value: Any, harmless: tuple[Any, ...]) -> bool:

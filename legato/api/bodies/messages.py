@@ -29,6 +29,19 @@ TEXT_PARTS = {
         "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
     },
 }
+TOOL_CALL = {
+    "type": "object",
+    "required": ["id", "type", "function"],
+    "properties": {
+        "id": {"type": "string"},
+        "type": {"const": "function"},
+        "function": {
+            "type": "object",
+            "required": ["name", "arguments"],
+            "properties": {"name": {"type": "string"}, "arguments": {"type": "string"}},
+        },
+    },
+}
 Messages = Annotated[
     list[Any],
     one_of(MESSAGES),
@@ -39,10 +52,12 @@ Messages = Annotated[
             "items": {
                 "title": "Message",
                 "type": "object",
-                "required": ["role", "content"],
+                "required": ["role"],
                 "properties": {
                     "role": {"enum": ROLES},
-                    "content": {"anyOf": [{"type": "string"}, TEXT_PARTS]},
+                    "content": {"anyOf": [{"type": "string"}, TEXT_PARTS, {"type": "null"}]},
+                    "tool_calls": {"type": "array", "items": TOOL_CALL},
+                    "tool_call_id": {"type": "string"},
                 },
             },
             "examples": [[{"role": "user", "content": "What is a page?"}]],

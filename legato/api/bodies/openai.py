@@ -16,6 +16,7 @@ from legato.api.bodies.generation import (
 )
 from legato.api.bodies.messages import Messages, TemplateFields
 from legato.api.bodies.report import Count, ReportFields
+from legato.api.bodies.tools import ToolFields
 from legato.api.limits import check_limit
 from legato.core.errors import RequestError
 from legato.frontend.generator import Prompt
@@ -99,7 +100,7 @@ class CompletionBody(OpenAIBody):
         return [prompt] if isinstance(prompt[0], int) else list(prompt)
 
 
-class ChatBody(OpenAIBody, TemplateFields):
+class ChatBody(OpenAIBody, TemplateFields, ToolFields):
     """Body of /v1/chat/completions."""
 
     messages: Annotated[Messages, Field(description="the conversation so far")]
@@ -120,7 +121,7 @@ class ChatBody(OpenAIBody, TemplateFields):
         return super().template_options() | {"add_special_tokens": self.add_special_tokens is True}
 
 
-class TokenizeBody(TemplateFields):
+class TokenizeBody(TemplateFields, ToolFields):
     """Body of /tokenize: a prompt or messages."""
 
     model: str | None = MODEL

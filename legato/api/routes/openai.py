@@ -9,7 +9,6 @@ from legato.api.answers.measured import open_stream
 from legato.api.answers.openai import AnswerHead, ChatAnswer, CompletionAnswer, OpenAIAnswer
 from legato.api.answers.plain import join_answers
 from legato.api.answers.report import Report
-from legato.api.bodies.messages import TemplateFields
 from legato.api.bodies.openai import ChatBody, CompletionBody, DetokenizeBody, OpenAIBody, TokenizeBody
 from legato.api.chat_call import ChatCall, open_chat
 from legato.api.limits import check_limit
@@ -56,6 +55,7 @@ async def create_chat_completion(body: ChatBody, request: Request, models: Model
     call = ChatCall(
         messages=body.messages,
         params=body.sampling_params({"max_tokens": None, **service.default_params}),
+        **body.tool_options(),
         n=report.n,
         template_options=body.template_options(),
         submit_options=body.submit_options(),
@@ -115,8 +115,9 @@ async def detokenize(body: DetokenizeBody, models: ModelsDep) -> Response:
     return JSONResponse({"prompt": text}, headers=body.ignored_header())
 
 
-async def _chat_prompt(service: ModelService, body: TemplateFields, messages: list[Any]) -> list[int]:
-    return await service.generator.chat_prompt(messages, **body.template_options())
+async def _chat_prompt(service: ModelService, body: TokenizeBody, messages: list[Any]) -> list[int]:
+    options = body.template_options()
+    return await service.generator.chat_prompt(messages, tools=body.told_tools(), **options)
 
 
 async def _answer(

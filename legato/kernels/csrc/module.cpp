@@ -16,36 +16,25 @@
 #include <string>
 
 #include "dispatch.h"
+#include "python/arrays.h"
+#include "python/device.h"
+#include "python/sampling.h"
 #include "runtime/kv_store.h"
 #include "runtime/memory.h"
 #include "runtime/probe.h"
-#include "runtime/row_sampler.h"
 #include "runtime/tape/tape.h"
-#include "runtime/thread_pool.h"
 
-namespace nb = nanobind;
 using nb::literals::operator""_a;
 
 namespace legato {
 
 namespace {
 
-template <typename T, int dims>
-using Array = nb::ndarray<const T, nb::ndim<dims>, nb::c_contig, nb::device::cpu>;
 using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>>;
 
 constexpr std::array<const char*, 6> kFormatNames = {"f32", "bf16", "f16", "q4", "q8", "i8"};  // in the order of Format
 constexpr std::array<const char*, 4> kActivationNames = {"silu", "gelu", "gelu_tanh", "relu"};  // of Activation
-
-void require(bool holds, const std::string& text) {
-    if (!holds) throw std::invalid_argument(text);
-}
-
-void require_size(const char* name, size_t found, int64_t wanted) {
-    require(static_cast<int64_t>(found) == wanted,
-            std::string(name) + ": " + std::to_string(found) + " entries, must be " + std::to_string(wanted));
-}
 
 template <size_t size>
 int32_t index_named(const char* kind, const std::string& name, const std::array<const char*, size>& names) {
@@ -62,15 +51,6 @@ Format format_named(const std::string& name) {
 }
 
 bool has_groups(Format format) { return format == Format::Q4 || format == Format::Q8; }
-
-struct Device {
-    Device(const std::string& isa, int num_threads)
-        : kernels(kernels_named(isa)), pool(num_threads), sampler(kernels, pool) {}
-
-    const Kernels& kernels;
-    ThreadPool pool;
-    RowSampler sampler;
-};
 
 struct Weight {
     PackedWeight packed;
@@ -174,76 +154,6 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> forward(Tape& tape, const Array<int32
     return {logits, {static_cast<size_t>(step.num_samples), static_cast<size_t>(tape.logits_width())}};
 }
 
-void check_list(const char* name, const Array<int32_t, 1>& starts, int64_t num_rows, size_t ids, size_t values) {
-    require_size(name, starts.size(), num_rows + 1);
-    for (int64_t row = 0; row < num_rows; ++row) {
-        require(starts.data()[row] <= starts.data()[row + 1], std::string(name) + ": must not fall");
-    }
-    require(starts.data()[0] == 0, std::string(name) + ": must begin with 0");
-    require_size(name, ids, starts.data()[num_rows]);
-    require_size(name, values, starts.data()[num_rows]);
-}
-
-// Zeros, to be filled and then owned by Python.
-template <typename T, int dims>
-nb::ndarray<nb::numpy, T, nb::ndim<dims>> new_array(const std::array<size_t, dims>& shape) {
-    size_t size = 1;
-    for (const auto each : shape) size *= each;
-    auto values = std::make_unique<T[]>(size);
-    nb::capsule owner(values.get(), [](void* data) noexcept { delete[] static_cast<T*>(data); });
-    return {values.release(), dims, shape.data(), owner};
-}
-
-nb::tuple sample_rows(
-    Device& device, const nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>& logits,
-    const Array<float, 1>& temperatures, const Array<int32_t, 1>& top_ks, const Array<float, 1>& top_ps,
-    const Array<float, 1>& min_ps, const Array<double, 1>& numbers, const Array<int32_t, 1>& added_starts,
-    const Array<int32_t, 1>& added_ids, const Array<float, 1>& added_values, const Array<double, 2>& penalties,
-    const Array<int32_t, 1>& seen_starts, const Array<int32_t, 1>& seen_ids, const Array<int32_t, 1>& seen_counts,
-    const Array<int32_t, 1>& num_logprobs) {
-    const auto num_rows = static_cast<int64_t>(logits.shape(0)), vocab = static_cast<int64_t>(logits.shape(1));
-    require_size("temperatures", temperatures.size(), num_rows);
-    require_size("top_ks", top_ks.size(), num_rows);
-    require_size("top_ps", top_ps.size(), num_rows);
-    require_size("min_ps", min_ps.size(), num_rows);
-    require_size("numbers", numbers.size(), num_rows);
-    require_size("penalties", penalties.size(), num_rows * 3);
-    check_list("added_starts", added_starts, num_rows, added_ids.size(), added_values.size());
-    check_list("seen_starts", seen_starts, num_rows, seen_ids.size(), seen_counts.size());
-    require_size("num_logprobs", num_logprobs.size(), num_rows);
-    int64_t max_logprobs = 0;
-    for (int64_t row = 0; row < num_rows; ++row) max_logprobs = std::max<int64_t>(max_logprobs, num_logprobs.data()[row]);
-    require(max_logprobs <= vocab, "num_logprobs: " + std::to_string(max_logprobs) + ", must be at most the vocabulary's " +
-                                       std::to_string(vocab));
-    const SamplingRows rows{num_rows,
-                            vocab,
-                            logits.data(),
-                            temperatures.data(),
-                            top_ks.data(),
-                            top_ps.data(),
-                            min_ps.data(),
-                            numbers.data(),
-                            added_starts.data(),
-                            added_ids.data(),
-                            added_values.data(),
-                            penalties.data(),
-                            seen_starts.data(),
-                            seen_ids.data(),
-                            seen_counts.data(),
-                            num_logprobs.data()};
-    const auto height = logits.shape(0), width = static_cast<size_t>(max_logprobs);
-    auto tokens = new_array<int32_t, 1>({height});
-    auto logprobs = new_array<double, 1>({height});
-    auto top_ids = new_array<int32_t, 2>({height, width});
-    auto top_logprobs = new_array<double, 2>({height, width});
-    {
-        nb::gil_scoped_release released;
-        device.sampler.sample(rows,
-                              {max_logprobs, tokens.data(), logprobs.data(), top_ids.data(), top_logprobs.data()});
-    }
-    return nb::make_tuple(tokens, logprobs, top_ids, top_logprobs);
-}
-
 std::unique_ptr<KVStore> kv_store(Device&, int64_t num_layers, int64_t num_pages, int64_t page_size, int64_t num_kv_heads,
                                   int64_t head_dim, const std::string& format_name) {
     const auto format = format_named(format_name);
@@ -307,8 +217,8 @@ void bind_weights_and_stores(nb::module_& m) {
 
 // Arrays are never converted: a copy that Python makes in passing would die with the call.
 void bind_device(nb::module_& m) {
-    nb::class_<Device>(m, "Device")
-        .def(nb::init<const std::string&, int>(), "isa"_a, "num_threads"_a)
+    nb::class_<Device> device(m, "Device");
+    device.def(nb::init<const std::string&, int>(), "isa"_a, "num_threads"_a)
         .def_prop_ro("isa", [](const Device& self) { return self.kernels.name; })
         .def_prop_ro("num_threads", [](const Device& self) { return self.pool.num_threads(); })
         .def("pack", &pack, "format"_a, "values"_a.noconvert(), "scales"_a.noconvert() = nb::none(),
@@ -324,12 +234,8 @@ void bind_device(nb::module_& m) {
             },
             "kv"_a, "max_tokens"_a, "max_samples"_a, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>())
         .def("probe_read", &read_all, "data"_a.noconvert())
-        .def("probe_multiply", &multiply, "format"_a, "rounds"_a)
-        .def("sample_rows", &sample_rows, "logits"_a.noconvert(), "temperatures"_a.noconvert(), "top_ks"_a.noconvert(),
-             "top_ps"_a.noconvert(), "min_ps"_a.noconvert(), "numbers"_a.noconvert(), "added_starts"_a.noconvert(),
-             "added_ids"_a.noconvert(), "added_values"_a.noconvert(), "penalties"_a.noconvert(),
-             "seen_starts"_a.noconvert(), "seen_ids"_a.noconvert(), "seen_counts"_a.noconvert(),
-             "num_logprobs"_a.noconvert());
+        .def("probe_multiply", &multiply, "format"_a, "rounds"_a);
+    bind_sampling(device);
 }
 
 void bind_tape(nb::module_& m) {

@@ -95,8 +95,8 @@ def test_prompts_that_are_none_are_refused_and_nothing_runs(
         ([{"role": "user", "content": []}], "messages.0.content"),
         ([{"role": "user", "content": 7}], "messages.0.content"),
         ([{"role": "user", "content": [{"type": "text"}]}], "messages.0.content.0.text"),
-        ([USER, {"role": "tool", "content": "x"}], "messages.1.role"),
-        ([USER, {"role": "assistant", "content": "", "tool_calls": [{}]}], "messages.1.tool_calls"),
+        ([USER, {"role": "tool", "content": "x"}], "messages.1.tool_call_id"),
+        ([USER, {"role": "assistant", "content": "", "tool_calls": [{}]}], "messages.1.tool_calls.0"),
     ],
 )
 def test_faults_of_messages_are_named(client: TestClient, messages: Any, param: str) -> None:
@@ -230,7 +230,7 @@ def test_every_sampling_field_reaches_the_engine(client: TestClient, generator: 
         ("top_k", 1.0),
         ("max_tokens", 0),
         ("max_tokens", "x"),
-        ("max_completion_tokens", 0),
+        ("max_completion_tokens", -1),
         ("frequency_penalty", 2.1),
         ("seed", 2**64),
         ("stop", ""),

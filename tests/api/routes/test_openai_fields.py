@@ -53,8 +53,6 @@ def test_answer_carries_the_name_it_was_asked_by(client: TestClient) -> None:
         ("prompt_embeds", [None], ["x"]),
         ("truncation_side", ["left"], ["right"]),
         ("suffix", [None, ""], ["x"]),
-        ("tools", [None, []], [[{"type": "function"}]]),
-        ("tool_choice", ["none", "auto"], ["required", {"type": "function"}]),
         ("response_format", [{"type": "text"}], [{"type": "json_object"}, {"type": "json_schema"}, "json"]),
         ("functions", [[]], [[{}]]),
         ("modalities", [["text"]], [["text", "audio"]]),

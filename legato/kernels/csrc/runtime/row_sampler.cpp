@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -23,11 +24,11 @@ bool are_finite(const float* logits, int64_t vocab) {
     return !is_other;
 }
 
-void check_ids(const char* name, const int32_t* starts, const int32_t* ids, const SamplingRows& rows) {
-    for (int64_t i = starts[0]; i < starts[rows.num_rows]; ++i) {
-        if (ids[i] >= 0 && ids[i] < rows.vocab) continue;
+void check_ids(const char* name, const int32_t* ids, int64_t count, int64_t vocab) {
+    for (int64_t i = 0; i < count; ++i) {
+        if (ids[i] >= 0 && ids[i] < vocab) continue;
         throw std::invalid_argument(std::string(name) + ": " + std::to_string(ids[i]) + " is not in the vocabulary of " +
-                                    std::to_string(rows.vocab));
+                                    std::to_string(vocab));
     }
 }
 
@@ -52,9 +53,9 @@ void penalize(const SamplingRows& rows, int64_t row, float* logits) {
 
 }  // namespace
 
-void RowSampler::sample(const SamplingRows& rows, const SampledRows& sampled) {
-    check_ids("added_ids", rows.added_starts, rows.added_ids, rows);
-    check_ids("seen_ids", rows.seen_starts, rows.seen_ids, rows);
+void RowSampler::sample(const SamplingRows& rows, int32_t* tokens, const RowLogprobs& logprobs) {
+    check_ids("added_ids", rows.added_ids, rows.added_starts[rows.num_rows], rows.vocab);
+    check_ids("seen_ids", rows.seen_ids, rows.seen_starts[rows.num_rows], rows.vocab);
     std::lock_guard lock(mutex_);
     const auto thread_bytes = 2 * rows.vocab * static_cast<int64_t>(sizeof(float));
     if (scratch_.num_bytes() < thread_bytes * pool_.num_threads()) scratch_ = Memory(thread_bytes * pool_.num_threads());
@@ -64,8 +65,24 @@ void RowSampler::sample(const SamplingRows& rows, const SampledRows& sampled) {
         for (auto row = begin; row < end; ++row) {
             const auto num_top = rows.num_logprobs[row];
             if (num_top >= 0) std::copy_n(rows.logits + row * rows.vocab, rows.vocab, unchanged);
-            sampled.tokens[row] = sample_row(rows, row, scratch);
-            if (num_top >= 0 && sampled.tokens[row] >= 0) write_logprobs(unchanged, rows.vocab, num_top, sampled, row);
+            tokens[row] = sample_row(rows, row, scratch);
+            if (num_top >= 0 && tokens[row] >= 0) {
+                write_logprobs(unchanged, rows.vocab, tokens[row], num_top, logprobs, row);
+            }
+        }
+    });
+}
+
+void RowSampler::score(const ScoredRows& rows, const RowLogprobs& logprobs) {
+    check_ids("token_ids", rows.tokens, rows.num_rows, rows.vocab);
+    pool_.run(rows.num_rows, 1, [&](int64_t begin, int64_t end, int) {
+        for (auto row = begin; row < end; ++row) {
+            const auto* logits = rows.logits + row * rows.vocab;
+            if (are_finite(logits, rows.vocab)) {
+                write_logprobs(logits, rows.vocab, rows.tokens[row], rows.num_logprobs[row], logprobs, row);
+            } else {
+                logprobs.own[row] = std::numeric_limits<double>::quiet_NaN();
+            }
         }
     });
 }
@@ -80,15 +97,15 @@ int32_t RowSampler::sample_row(const SamplingRows& rows, int64_t row, float* scr
     return kernels_.sample(logits, rows.vocab, args, scratch);
 }
 
-void RowSampler::write_logprobs(const float* logits, int64_t vocab, int64_t num_top, const SampledRows& sampled,
-                                int64_t row) const {
+void RowSampler::write_logprobs(const float* logits, int64_t vocab, int32_t token, int64_t num_top,
+                                const RowLogprobs& logprobs, int64_t row) const {
     const auto largest = logits[kernels_.argmax(logits, vocab)];
     const auto log_sum = largest + std::log(kernels_.exp_sum(logits, vocab, largest));
-    sampled.logprobs[row] = logits[sampled.tokens[row]] - log_sum;
+    logprobs.own[row] = logits[token] - log_sum;
     if (num_top == 0) return;
     std::vector<float> top(static_cast<size_t>(num_top));
-    kernels_.top_logits(logits, vocab, num_top, sampled.top_ids + row * sampled.max_logprobs, top.data());
-    auto* top_logprobs = sampled.top_logprobs + row * sampled.max_logprobs;
+    kernels_.top_logits(logits, vocab, num_top, logprobs.top_ids + row * logprobs.max_logprobs, top.data());
+    auto* top_logprobs = logprobs.top_logprobs + row * logprobs.max_logprobs;
     std::transform(top.begin(), top.end(), top_logprobs, [&](float logit) { return logit - log_sum; });
 }
 

@@ -1,4 +1,4 @@
-// A token for every row of logits of a step: adjust them, then let the kernels choose.
+// A token for every row of logits of a step: adjust them, then let the kernels choose. Or logprobs of a given token.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +30,21 @@ struct SamplingRows {
     const int32_t* seen_ids;     // of the tokens in prompt or output
     const int32_t* seen_counts;  // how often each is in the output
 
-    const int32_t* num_logprobs;  // [num_rows], of most likely tokens, 0 to SampledRows::max_logprobs; -1: no logprobs
+    const int32_t* num_logprobs;  // [num_rows], of most likely tokens, 0 to RowLogprobs::max_logprobs; -1: no logprobs
 };
 
-// What the rows became. Logprobs, where they are asked for, are of the logits as the model gave them.
-struct SampledRows {
+// Logits, and the token of each row that is scored.
+struct ScoredRows {
+    int64_t num_rows, vocab;
+    const float* logits;          // [num_rows, vocab]
+    const int32_t* tokens;        // [num_rows]
+    const int32_t* num_logprobs;  // [num_rows], of most likely tokens, 0 to RowLogprobs::max_logprobs
+};
+
+// Of the logits as the model gave them.
+struct RowLogprobs {
     int64_t max_logprobs;
-    int32_t* tokens;       // [num_rows], -1 for a row whose logits are not all finite
-    double* logprobs;      // [num_rows], of the token
+    double* own;           // [num_rows], of the row's token
     int32_t* top_ids;      // [num_rows, max_logprobs], the most likely first, of equal ones the lowest id
     double* top_logprobs;  // like top_ids
 };
@@ -46,12 +53,17 @@ class RowSampler {
  public:
     RowSampler(const Kernels& kernels, ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
 
+    // Gives tokens [num_rows], -1 for a row whose logits are not all finite, and the logprobs that are asked for.
     // Throws std::invalid_argument for an id outside the vocabulary.
-    void sample(const SamplingRows& rows, const SampledRows& sampled);
+    void sample(const SamplingRows& rows, int32_t* tokens, const RowLogprobs& logprobs);
+
+    // Gives each row's logprobs; `own` is NaN for a row whose logits are not all finite. Throws like sample().
+    void score(const ScoredRows& rows, const RowLogprobs& logprobs);
 
  private:
     int32_t sample_row(const SamplingRows& rows, int64_t row, float* scratch) const;
-    void write_logprobs(const float* logits, int64_t vocab, int64_t num_top, const SampledRows& sampled, int64_t row) const;
+    void write_logprobs(const float* logits, int64_t vocab, int32_t token, int64_t num_top, const RowLogprobs& logprobs,
+                        int64_t row) const;
 
     const Kernels& kernels_;
     ThreadPool& pool_;

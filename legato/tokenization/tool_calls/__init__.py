@@ -1,0 +1,1 @@
+"""Tools that a model may call: what callers say of them, and how models write calls."""

@@ -1,0 +1,209 @@
+"""Tools on the chat route: what goes into the prompt, and how calls come out, whole and streamed."""
+
+import json
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from legato.tokenization.tool_calls.hermes import HERMES
+from tests.api.openai_calls import USER, refused
+from tests.api.sse_events import events_of
+from tests.fakes import FakeGenerator
+
+PATH = "/v1/chat/completions"
+WEATHER = {
+    "type": "function",
+    "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {}}}},
+}
+TIME = {"type": "function", "function": {"name": "get_time"}}
+BODY = {"messages": [USER], "tools": [WEATHER, TIME], "max_tokens": 500}
+PARIS, SEOUL = '{"city": "Paris"}', '{"city": "서울"}'
+CALLS = HERMES.calls_text([("get_weather", PARIS), ("get_weather", SEOUL)])
+
+
+def answer(client: TestClient, **fields: Any) -> dict[str, Any]:
+    response = client.post(PATH, json=BODY | fields)
+    assert response.status_code == 200, response.text
+    assert "x-legato-ignored" not in response.headers
+    choice: dict[str, Any] = response.json()["choices"][0]
+    return choice
+
+
+def streamed(client: TestClient, **fields: Any) -> list[dict[str, Any]]:
+    events = events_of(client.post(PATH, json=BODY | fields | {"stream": True}).text)
+    assert events.pop() == "[DONE]"
+    return [choice for event in events for choice in event["choices"]]
+
+
+def test_calls_stand_beside_what_is_said(client: TestClient, generator: FakeGenerator) -> None:
+    generator.output = CALLS
+
+    choice = answer(client)
+
+    calls = choice["message"]["tool_calls"]
+    assert choice["message"]["content"] is None
+    assert choice["finish_reason"] == "tool_calls"
+    assert [call["type"] for call in calls] == ["function", "function"]
+    assert [call["function"] for call in calls] == [
+        {"name": "get_weather", "arguments": PARIS},
+        {"name": "get_weather", "arguments": SEOUL},
+    ]
+    assert len({call["id"] for call in calls}) == 2
+    generator.output = f"I look.\n{CALLS}"
+    assert answer(client)["message"]["content"] == "I look."
+
+
+def test_stream_tells_id_and_name_once_and_then_the_arguments(
+    client: TestClient, generator: FakeGenerator
+) -> None:
+    generator.output = CALLS
+
+    choices = streamed(client)
+
+    assert choices[0]["delta"]["role"] == "assistant"
+    assert choices[0]["delta"]["content"] is None
+    assert all("content" not in choice["delta"] for choice in choices[1:])
+    deltas = [call for choice in choices for call in choice["delta"].get("tool_calls", [])]
+    begun = [call for call in deltas if "id" in call]
+    assert [(call["index"], call["type"], call["function"]["name"]) for call in begun] == [
+        (0, "function", "get_weather"),
+        (1, "function", "get_weather"),
+    ]
+    assert len({call["id"] for call in begun}) == 2
+    arguments = ["", ""]
+    for call in deltas:
+        arguments[call["index"]] += call["function"]["arguments"]
+        assert set(call) <= {"index", "id", "type", "function"}
+    assert arguments == [PARIS, SEOUL]
+    assert len(deltas) > 10
+    assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["tool_calls"]
+
+
+@pytest.mark.parametrize(
+    ("output", "max_tokens", "reason", "num_calls"),
+    [
+        ("Hello", 500, "stop", 0),
+        ("Hello", 3, "length", 0),
+        (CALLS, 500, "tool_calls", 2),
+        (CALLS, len(CALLS.encode()) - 30, "length", 2),
+        (CALLS, 65, "length", 1),
+        (CALLS, 4, "length", 0),
+        ('<tool_call>{"name": "get_time", "arguments": {"a": oops', 500, "stop", 1),
+        ('<tool_call>{"name": "unknown", "arguments": {}}</tool_call>', 500, "stop", 0),
+    ],
+)
+def test_reason_is_tool_calls_only_for_calls_that_are_complete(
+    client: TestClient, generator: FakeGenerator, output: str, max_tokens: int, reason: str, num_calls: int
+) -> None:
+    generator.output = output
+
+    choice = answer(client, max_tokens=max_tokens)
+
+    assert choice["finish_reason"] == reason
+    assert len(choice["message"].get("tool_calls", [])) == num_calls
+    assert streamed(client, max_tokens=max_tokens)[-1]["finish_reason"] == reason
+
+
+def test_model_is_told_of_the_tools_unless_it_may_not_call(
+    client: TestClient, generator: FakeGenerator
+) -> None:
+    generator.output = CALLS
+
+    said = answer(client, tool_choice="none")
+    answer(client)
+
+    assert said["message"] == {"role": "assistant", "content": CALLS, "refusal": None}
+    assert said["finish_reason"] == "stop"
+    prompts = [bytes(submission["prompts"][0]).decode() for submission in generator.submissions]
+    assert prompts == ["<user>hi<assistant>", "<get_weather><get_time><user>hi<assistant>"]
+
+
+def test_allowed_tools_are_those_that_can_be_called_and_all_are_told(
+    client: TestClient, generator: FakeGenerator
+) -> None:
+    generator.output = CALLS
+    allowed = {"mode": "auto", "tools": [{"type": "function", "function": {"name": "get_time"}}]}
+
+    choice = answer(client, tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
+
+    assert choice["message"]["content"] == CALLS
+    assert b"<get_weather><get_time>" in bytes(generator.submissions[0]["prompts"][0])
+
+
+def test_result_goes_back_with_the_call_that_it_answers(client: TestClient, generator: FakeGenerator) -> None:
+    generator.output = CALLS
+    called = answer(client)["message"]
+    results = [
+        {"role": "tool", "tool_call_id": call["id"], "content": "sunny"} for call in called["tool_calls"]
+    ]
+    generator.output = "It is sunny."
+
+    choice = answer(client, messages=[USER, called, *results])
+
+    assert choice["message"]["content"] == "It is sunny."
+    prompt = bytes(generator.submissions[-1]["prompts"][0])
+    assert prompt.endswith(b"<assistant><tool>sunny<tool>sunny<assistant>")
+
+
+def test_tokens_are_counted_with_the_tools(client: TestClient) -> None:
+    response = client.post("/tokenize", json={"messages": [USER], "tools": [TIME]})
+    assert bytes(response.json()["tokens"]) == b"<get_time><user>hi<assistant>"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": {}}, "tools"),
+        ({"tools": [{}]}, "tools.0.type"),
+        ({"tools": [{**TIME, "type": "web_search"}]}, "tools.0.type"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name"),
+        ({"tools": [{"type": "function", "function": {"name": "x" * 65}}]}, "tools.0.function.name"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": []}}]},
+            "tools.0.function.parameters",
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "string"}}}]},
+            "tools.0.function.parameters",
+        ),
+        ({"tools": [TIME, TIME]}, "tools"),
+        ({"tools": [], "tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "any"}, "tool_choice"),
+        ({"tool_choice": 1}, "tool_choice"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "unknown"}}}, "tool_choice"),
+        ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"function_call": {"name": "f"}}, "function_call"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_its_name(
+    client: TestClient, fields: dict[str, Any], param: str
+) -> None:
+    error = refused(client, PATH, BODY | fields)
+    assert (error["param"] or "").startswith(param)
+
+
+def test_older_fields_name_the_newer_ones(client: TestClient) -> None:
+    assert "tools" in refused(client, PATH, BODY | {"functions": [{"name": "f"}]})["message"]
+    assert "tool_choice" in refused(client, PATH, BODY | {"function_call": {"name": "f"}})["message"]
+
+
+def test_completions_have_no_tools(client: TestClient) -> None:
+    assert refused(client, "/v1/completions", {"prompt": "a", "tools": [TIME]})["param"] == "tools"
+
+
+def test_streamed_calls_are_those_of_a_plain_answer(client: TestClient, generator: FakeGenerator) -> None:
+    generator.output = f" Um — \n{CALLS} dann {CALLS}"
+    for tokens_per_delta in (1, 2, 7, 500):
+        generator.tokens_per_delta = tokens_per_delta
+        whole = answer(client)["message"]
+        choices = streamed(client)
+        deltas = [call for choice in choices for call in choice["delta"].get("tool_calls", [])]
+        arguments = [""] * 4
+        for call in deltas:
+            arguments[call["index"]] += call["function"]["arguments"]
+        assert "".join(choice["delta"].get("content") or "" for choice in choices) == whole["content"]
+        assert arguments == [call["function"]["arguments"] for call in whole["tool_calls"]]
+        assert [json.loads(each) for each in arguments] == [json.loads(PARIS), json.loads(SEOUL)] * 2
