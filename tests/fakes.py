@@ -11,7 +11,8 @@ import numpy as np
 from legato.core.errors import RequestError
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
-from legato.frontend.generator import ChatMessage, Prompt, TextDelta, Usage
+from legato.core.timing import Timing
+from legato.frontend.generator import ChatMessage, Prompt, TextDelta, TokenizerInfo, Usage
 from legato.modelfiles.model_config import ModelConfig
 from legato.models.registry import build_program
 from legato.program.ops import weights_of
@@ -138,6 +139,9 @@ class FakeGenerator:
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         return self._text(token_ids)
 
+    def tokenizer_info(self) -> TokenizerInfo:
+        return TokenizerInfo(special_tokens={"eos": "<end>"}, chat_template="{{ messages }}", vocab_size=256)
+
     def _text(self, token_ids: Sequence[int]) -> str:
         if not all(0 <= token_id < 256 for token_id in token_ids):
             raise RequestError(
@@ -182,6 +186,7 @@ class FakeGenerator:
                 finish_reason=reason,
                 stop_reason=stop,
                 logprobs=_all_logprobs(step, params.logprobs),
+                timing=Timing(0.25, 0.5, end / 100),
                 prompt_logprobs=() if start else _all_logprobs(prompt.encode()[1:], params.prompt_logprobs),
             )
             if reason:
@@ -198,8 +203,9 @@ class FakeTextStream:
         self.prompts = prompts
         self._generator = generator
         self._deltas = deltas
-        self._num_unfinished = len(deltas)
+        self._unfinished = dict.fromkeys(range(len(deltas)))
         self._is_closed = False
+        self._is_aborted = False
 
     async def __aiter__(self) -> AsyncIterator[TextDelta]:
         generator = self._generator
@@ -209,12 +215,24 @@ class FakeTextStream:
                 raise generator.failure
             if number == generator.pause_after:
                 await generator.resumed.wait()
-            self._num_unfinished -= delta.finish_reason is not None
+            if self._is_aborted:
+                break
+            if delta.finish_reason is not None:
+                del self._unfinished[delta.index]
             yield delta
+        for index in tuple(self._unfinished):
+            del self._unfinished[index]
+            yield TextDelta(
+                index=index, text="", token_ids=(), usage=Usage(1, 1), finish_reason=FinishReason.ABORT
+            )
+
+    def abort(self) -> None:
+        self._is_aborted = True
+        self._generator.resumed.set()
 
     async def aclose(self) -> None:
         if not self._is_closed:
-            self._generator.num_aborted += self._num_unfinished
+            self._generator.num_aborted += len(self._unfinished)
         self._is_closed = True
 
 

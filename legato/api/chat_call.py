@@ -20,15 +20,17 @@ class ChatCall:
     """What a client asks for, in OpenAI's terms.
 
     messages          as plain_messages takes them
+    names             that can abort the call
     tools             that the model may call, as tool_choice says
     parallel_tool_calls  False = at most one call an answer
     template_options  of Generator.chat_prompt
-    submit_options    of Generator.submit
+    submit_options    of open_stream
     """
 
     messages: Sequence[Any]
     params: SamplingParams
     n: int = 1
+    names: Sequence[str] = ()
     tools: Sequence[Tool] = ()
     tool_choice: ToolChoice = ToolChoice()  # noqa: RUF009 - frozen
     parallel_tool_calls: bool = True
@@ -53,6 +55,13 @@ async def open_chat(request: Request, service: ModelService, call: ChatCall) -> 
             )
             raise RequestError(reason, param="tool_choice", code="unsupported")
     stream = await open_stream(
-        request, service, [prompt], call.params, prompt_field="messages", n=call.n, **options
+        request,
+        service,
+        [prompt],
+        call.params,
+        prompt_field="messages",
+        n=call.n,
+        names=call.names,
+        **options,
     )
     return ChatStream(stream, make_reader)

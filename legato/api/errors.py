@@ -16,12 +16,14 @@ from legato.core.errors import (
     ClosedError,
     ConfigError,
     EngineDiedError,
+    GrammarFailedError,
     LegatoError,
     ModelError,
     NotReadyError,
     OverloadedError,
     RequestError,
     UnknownModelError,
+    UnknownRequestError,
 )
 
 logger = logging.getLogger(__name__)
@@ -29,6 +31,7 @@ logger = logging.getLogger(__name__)
 # The first row whose class fits counts: subclasses stand before their bases. A RequestError brings its code.
 TABLE: tuple[tuple[type[LegatoError], int, str, str | None], ...] = (
     (UnknownModelError, 404, "invalid_request_error", "model_not_found"),
+    (UnknownRequestError, 404, "invalid_request_error", "request_not_found"),
     (RequestError, 400, "invalid_request_error", None),
     (OverloadedError, 429, "overloaded", "queue_full"),
     (ClosedError, 503, "service_unavailable", "shutting_down"),
@@ -36,12 +39,39 @@ TABLE: tuple[tuple[type[LegatoError], int, str, str | None], ...] = (
     (EngineDiedError, 503, "service_unavailable", "engine_died"),
     (ModelError, 503, "service_unavailable", "model_unavailable"),
     (ConfigError, 503, "service_unavailable", "misconfigured"),
+    (GrammarFailedError, 500, "server_error", "grammar_failed"),
     (LegatoError, 500, "server_error", "internal_error"),
 )
 HTTP_CODES = {401: "invalid_api_key", 404: "not_found", 405: "method_not_allowed", 408: "request_timeout"}
 MAX_FAULTS = 8  # told of one body
 MAX_NAME_CHARS = 64  # of what a client wrote, in an answer
 CLIENT_GONE_STATUS = 499  # nobody reads it; it stands in the log
+
+_ERROR_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+        }
+    },
+}
+# How the document of the routes shows them.
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    "4XX": {
+        "description": "A fault of the request",
+        "content": {"application/json": {"schema": _ERROR_SCHEMA}},
+    },
+    "5XX": {
+        "description": "A fault of the server",
+        "content": {"application/json": {"schema": _ERROR_SCHEMA}},
+    },
+}
 
 # Routes of the serving lesson answer a body that does not fit as FastAPI does: 422 with the list of faults.
 LESSON_PATHS = frozenset({"/basic_generate", "/generate", "/generate_stream", "/generate_vllm"})

@@ -36,6 +36,7 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "request_id": Limit(128, "characters in x-request-id"),
         # of the fields of a body; answered by check_limit, or by the schema before it looks at an element
         "fields": Limit(1024, "fields"),
+        "aborts": Limit(1024, "request ids"),
         "messages": Limit(256, "messages"),
         "prompts": Limit(256, "prompts"),
         "n": Limit(16, "answers to a prompt"),
@@ -48,6 +49,11 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "cache_salt": Limit(256, "characters in cache_salt"),
         "tools": Limit(128, "tools"),
         "template_kwargs": Limit(32, "template arguments"),
+        "schema": Limit(64 * 2**10, "bytes in a schema"),
+        "schema_depth": Limit(64, "levels of nesting in a schema"),
+        "regex": Limit(4 * 2**10, "characters in a regular expression"),
+        "choices": Limit(1024, "choices"),
+        "grammar": Limit(16 * 2**10, "characters in a grammar"),
     }
 )
 

@@ -141,6 +141,9 @@ class ServerConfig:
     vllm_url: str | None = flag(
         None, "OpenAI server of vLLM that answers /generate_vllm", type=str, is_url=True
     )
+    strict: bool = flag(
+        False, "refuse with 400 what would be ignored or adjusted, instead of naming it in a header"
+    )
     log_level: str = flag("info", "how much is logged", choices=("debug", "info", "warning", "error"))
     enable_auto_tool_choice: bool = flag(
         True, "the model may call the tools of a request as it likes: always so, the flag changes nothing"

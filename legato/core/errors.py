@@ -30,6 +30,10 @@ class UnknownModelError(RequestError):
     """The request names a model that this server does not serve."""
 
 
+class UnknownRequestError(RequestError):
+    """The request speaks of another that is unknown or has ended."""
+
+
 class OverloadedError(LegatoError):
     """The queue is full: come back in `retry_after_s` seconds."""
 
@@ -52,6 +56,10 @@ class ClosedError(NotReadyError):
 
 class NonFiniteLogitsError(LegatoError):
     """The model gave NaN or infinity for one request: it has no next token, others are untouched."""
+
+
+class GrammarFailedError(LegatoError):
+    """An answer could not be held to its grammar to the end, so it was ended."""
 
 
 class EngineDiedError(LegatoError):

@@ -75,6 +75,16 @@ class TokenLogprobs:
     top_logprobs: tuple[float, ...]
 
 
+class RowError(NamedTuple):
+    """Why no token could be sampled for one request.
+
+    code  non_finite_logits or grammar_failed, as in `ipc.messages.Failed`
+    """
+
+    message: str
+    code: str
+
+
 @dataclass(frozen=True, slots=True)
 class StepOutput:
     """What a step sampled: request id -> token id, for the chunks that sample.
@@ -87,7 +97,7 @@ class StepOutput:
 
     step: int
     token_ids: dict[str, int]
-    errors: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, RowError] = field(default_factory=dict)
     logprobs: dict[str, TokenLogprobs] = field(default_factory=dict)
     prompt_logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
     completed: tuple[str, ...] = ()

@@ -99,6 +99,8 @@ class SamplingParams:
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is not None:
                 _check_whole(name, getattr(self, name), 0, MAX_LOGPROBS)
+        if self.grammar is not None and not isinstance(self.grammar, str):
+            raise RequestError(f"grammar must be a text, not {self.grammar!r:.64}", param="grammar")
         _check_bias(self.logit_bias)
         _check_stop(self.stop)
 

@@ -22,7 +22,9 @@ from legato.kvcache.manager import KVCacheManager
 from legato.modelfiles.fingerprint import weights_identity
 from legato.modelfiles.folders import packed_folder
 from legato.modelfiles.model_config import ModelConfig, read_model_config
+from legato.modelfiles.tokenizer_file import tokenizer_file
 from legato.models.registry import build_program
+from legato.sampling.grammar import RowGrammars
 from legato.scheduler.policy import make_policy
 from legato.scheduler.scheduler import Scheduler
 from legato.weights.loader import load_weights
@@ -66,7 +68,8 @@ def load_engine(config: EngineConfig, report: Report) -> Engine:
     if config.packed_cache:
         identity = weights_identity(path)
         packed_cache = PackedCache(packed_folder(), path, identity, quantization=config.quantization)
-    return assemble(config, model, weights, stages, packed_cache)
+    tokenizer = tokenizer_file(path, Path(config.tokenizer).expanduser() if config.tokenizer else None)
+    return assemble(config, model, weights, stages, packed_cache, tokenizer)
 
 
 def assemble(
@@ -75,11 +78,17 @@ def assemble(
     weights: AnyWeights,
     stages: StageClock,
     packed_cache: PackedCache | None = None,
+    tokenizer: Path | None = None,
 ) -> Engine:
-    """Build a core around a model and its weights."""
+    """Build a core around a model and its weights.
+
+    tokenizer  the tokenizer.json that grammars are kept to with, read with the first of them
+    """
     max_model_len = resolve_max_model_len(config, model)
     scheduling = resolve_scheduling(config, max_model_len)
-    compute = choose_compute(config, scheduling, packed_cache)
+    eos_ids = frozenset(each for each in model.eos_ids if each < model.vocab_size)  # can be sampled
+    grammars = RowGrammars(tokenizer, eos_ids, model.vocab_size)
+    compute = choose_compute(config, scheduling, packed_cache, grammars)
     free_bytes = usable_memory_bytes() - compute.backend.weight_bytes(weights)
     cache = resolve_cache(config, model, compute.kv_dtype, free_bytes)
     layout = kv_layout(model, cache.num_pages, cache.page_size, compute.kv_dtype)
@@ -104,7 +113,7 @@ def assemble(
             ),
             executor=executor,
             limits=RequestLimits(max_model_len=max_model_len, pool_len=pool_len, vocab_size=model.vocab_size),
-            eos_ids=frozenset(each for each in model.eos_ids if each < model.vocab_size),  # can be sampled
+            eos_ids=eos_ids,
             lookahead=1 if config.overlap else 0,
         )
     )

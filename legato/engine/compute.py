@@ -10,6 +10,7 @@ from legato.backends.reference import ReferenceBackend
 from legato.core.config import EngineConfig, SchedulerConfig
 from legato.core.errors import ConfigError
 from legato.kernels.library import NoKernels, open_device
+from legato.sampling.grammar import RowGrammars
 from legato.sampling.row_sampler import NativeSampler, ReferenceSampler, Sampler
 
 logger = logging.getLogger(__name__)
@@ -30,11 +31,15 @@ class Compute:
 
 
 def choose_compute(
-    config: EngineConfig, scheduling: SchedulerConfig, cache: PackedCache | None = None
+    config: EngineConfig,
+    scheduling: SchedulerConfig,
+    cache: PackedCache | None = None,
+    grammars: RowGrammars | None = None,
 ) -> Compute:
     """The cpu backend where its kernels can be loaded, else the reference, with a warning that says why.
 
-    cache  where the cpu backend keeps its packed weights
+    cache     where the cpu backend keeps its packed weights
+    grammars  of the sampler's rows; None: the model has no tokenizer
     Raises ConfigError when --backend cpu was asked for and cannot be had, or settings contradict each other.
     """
     is_quantized = config.quantization != "none"  # on load
@@ -44,13 +49,13 @@ def choose_compute(
             " decode them: leave one of the two out"
         )
     if config.backend == "reference":
-        return _reference(config)
+        return _reference(config, grammars)
     device = open_device(config.threads)
     if isinstance(device, NoKernels):
         if config.backend == "cpu":
             raise ConfigError(f"--backend cpu: {device.reason}")
         logger.warning("%s. Until then the reference backend serves, many times slower", device.reason)
-        return _reference(config)
+        return _reference(config, grammars)
     is_exact = config.dtype == "float32"
     options = CpuOptions(
         float_weights="f32" if is_exact else "bf16",
@@ -64,13 +69,13 @@ def choose_compute(
     unusual = [] if kv_dtype == usual_kv else [f"kv-{kv_dtype}"]
     return Compute(
         backend=CpuBackend(device, options, cache),
-        sampler=NativeSampler(device),
+        sampler=NativeSampler(device, grammars),
         kv_dtype=kv_dtype,
         numeric_mode="-".join(["cpu", device.isa, number_format, *unusual]),
     )
 
 
-def _reference(config: EngineConfig) -> Compute:
+def _reference(config: EngineConfig, grammars: RowGrammars | None) -> Compute:
     """It decodes every weight: what is quantised on load is rounded all the same."""
     if config.kv_cache_dtype not in ("auto", "float32"):
         raise ConfigError(
@@ -79,5 +84,8 @@ def _reference(config: EngineConfig) -> Compute:
         )
     number_format = "float32" if config.quantization == "none" else config.quantization
     return Compute(
-        ReferenceBackend(), ReferenceSampler(), kv_dtype="float32", numeric_mode=f"reference-{number_format}"
+        ReferenceBackend(),
+        ReferenceSampler(grammars),
+        kv_dtype="float32",
+        numeric_mode=f"reference-{number_format}",
     )

@@ -1,6 +1,8 @@
 """Our engine core: plan, execute, update; with overlap, step N+1 is planned while step N computes."""
 
+import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -8,6 +10,7 @@ from legato.core.errors import RequestError
 from legato.core.plan import StepOutput, StepPlan
 from legato.core.request import Request
 from legato.core.request_limits import RequestLimits
+from legato.core.timing import Stopwatch
 from legato.engine.intake import open_request
 from legato.executor.executor import Executor
 from legato.ipc.messages import (
@@ -36,7 +39,7 @@ class CoreParts:
 class Core:
     """Requests in, tokens out, a step at a time."""
 
-    def __init__(self, parts: CoreParts) -> None:
+    def __init__(self, parts: CoreParts, clock: Callable[[], float] = time.perf_counter) -> None:
         self.limits = parts.limits
         self.eos_ids = parts.eos_ids
         self._scheduler = parts.scheduler
@@ -44,6 +47,8 @@ class Core:
         self._lookahead = parts.lookahead
         self._in_flight: deque[tuple[StepPlan, Future[StepOutput]]] = deque()
         self._num_steps = 0
+        self._clock = clock
+        self._watches: dict[str, Stopwatch] = {}  # request id -> its own, until it has ended
 
     @property
     def has_work(self) -> bool:
@@ -63,10 +68,12 @@ class Core:
             self._scheduler.add(open_request(message, self.limits, self.eos_ids))
         except RequestError as error:
             return _reject(message, error.code, str(error), error.param)
+        self._watches[message.request_id] = Stopwatch(self._clock())
         return Accepted(request_id=message.request_id)
 
     def abort(self, request_id: str) -> None:
         self._scheduler.abort(request_id)
+        self._watches.pop(request_id, None)
 
     def step(self) -> list[TokenOutput | Failed]:
         """Launch the next step and take in the oldest one that has to be waited for."""
@@ -75,9 +82,12 @@ class Core:
             self._in_flight.append((plan, self._executor.launch(plan)))
             self._scheduler.launched(plan)
             self._num_steps += 1
+            self._start_watches(plan)
         if self._in_flight and (len(self._in_flight) > self._lookahead or not plan.chunks):
             _, output = self._in_flight.popleft()
-            return [_message(event) for event in self._scheduler.update(output.result())]
+            events = self._scheduler.update(output.result())
+            now = self._clock()
+            return [self._message(event, now) for event in events]
         return []
 
     def stats(self, query_id: str = "") -> EngineStats:
@@ -106,6 +116,32 @@ class Core:
     def close(self) -> None:
         self._executor.close()
 
+    def _start_watches(self, plan: StepPlan) -> None:
+        now = self._clock()
+        for chunk in plan.chunks:
+            if chunk.row_start is not None:
+                self._watches[chunk.request_id].start(now)
+
+    def _message(self, event: Event, now: float) -> TokenOutput | Failed:
+        request = event.request
+        if isinstance(event, Broken):
+            del self._watches[request.request_id]
+            return Failed(request_id=request.request_id, error=event.error.message, code=event.error.code)
+        timing = self._watches[request.request_id].token(now)
+        if request.finish_reason is not None:
+            del self._watches[request.request_id]
+        token = event if isinstance(event, NewToken) else None  # else none was wanted
+        return TokenOutput(
+            request_id=request.request_id,
+            index=token.index if token else 0,
+            token_ids=[token.token_id] if token else [],
+            finish_reason=request.finish_reason,
+            cached_len=request.hit_len,
+            logprobs=[token.logprobs] if token and token.logprobs else [],
+            prompt_logprobs=list(event.prompt_logprobs),
+            timing=timing,
+        )
+
     def _is_in_flight(self, request_id: str) -> bool:
         """Whether a step still computes for a request of this id, though it may have ended meanwhile."""
         return any(chunk.request_id == request_id for plan, _ in self._in_flight for chunk in plan.chunks)
@@ -124,22 +160,6 @@ class Core:
             pages=list(self._scheduler.kv.pages(request.request_id)) if request.is_admitted else [],
             num_preemptions=request.num_preemptions,
         )
-
-
-def _message(event: Event) -> TokenOutput | Failed:
-    request = event.request
-    if isinstance(event, Broken):
-        return Failed(request_id=request.request_id, error=event.error, code="non_finite_logits")
-    token = event if isinstance(event, NewToken) else None  # else none was wanted
-    return TokenOutput(
-        request_id=request.request_id,
-        index=token.index if token else 0,
-        token_ids=[token.token_id] if token else [],
-        finish_reason=request.finish_reason,
-        cached_len=request.hit_len,
-        logprobs=[token.logprobs] if token and token.logprobs else [],
-        prompt_logprobs=list(event.prompt_logprobs),
-    )
 
 
 def _reject(message: AddRequest, code: str, reason: str, param: str | None = None) -> Rejected:

@@ -12,7 +12,9 @@ def open_request(message: AddRequest, limits: RequestLimits, eos_ids: Iterable[i
     """Open the ledger of a new request. Raises RequestError when it can never be served."""
     params = message.params
     max_device_len = limits.max_device_len(message.token_ids, params)
-    ending_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(eos_ids))
+    # A grammar says where an answer may end, and needs a token to say it with.
+    ends_by_eos = params.grammar is not None or not params.ignore_eos
+    ending_ids = frozenset(params.stop_token_ids) | (frozenset(eos_ids) if ends_by_eos else frozenset())
     if params.min_tokens and len(ending_ids) >= limits.vocab_size:
         raise RequestError(
             "every token ends the answer, so none is left to fill min_tokens; name fewer stop_token_ids",

@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 
 from legato.backends.backend import CompiledProgram, ForwardInputs
-from legato.core.plan import StepOutput, TokenLogprobs
+from legato.core.plan import RowError, StepOutput, TokenLogprobs
 from legato.executor.forward_batch import ForwardBatch
 from legato.sampling.row_sampler import NOT_FINITE, Sampler
 from legato.sampling.scoring import ScoringBatch
@@ -26,6 +26,7 @@ class ModelRunner:
     def run(self, batch: ForwardBatch) -> StepOutput:
         for row, start in batch.row_starts:
             self._token_pool[row, : len(start.token_ids)] = start.token_ids
+        self._sampler.begin(batch.row_starts)
         logits = self._program.forward(
             ForwardInputs(
                 token_ids=self._token_pool[batch.token_rows, batch.positions],
@@ -39,10 +40,10 @@ class ModelRunner:
         num_sampled = len(batch.sampling.rows)
         chosen = self._sampler.sample(logits[:num_sampled], batch.sampling, self._token_pool)
         token_ids: dict[str, int] = {}
-        errors: dict[str, str] = {}
+        errors: dict[str, RowError] = {}
         logprobs: dict[str, TokenLogprobs] = {}
         for (request_id, row, position, _), sampled in zip(batch.sampling.rows, chosen, strict=True):
-            if isinstance(sampled, str):
+            if isinstance(sampled, RowError):
                 errors[request_id] = sampled
                 continue
             token_ids[request_id] = self._token_pool[row, position] = sampled.token_id
@@ -54,10 +55,10 @@ class ModelRunner:
 
     def _score(
         self, logits: np.ndarray, batch: ScoringBatch
-    ) -> tuple[dict[str, list[TokenLogprobs]], dict[str, str]]:
+    ) -> tuple[dict[str, list[TokenLogprobs]], dict[str, RowError]]:
         """Logprobs of each chunk's tokens, by request; and why a chunk has none."""
         prompt_logprobs: dict[str, list[TokenLogprobs]] = {}
-        errors: dict[str, str] = {}
+        errors: dict[str, RowError] = {}
         rows = iter(self._sampler.score(logits, batch)) if batch.chunks else iter(())
         for chunk in batch.chunks:
             found = list(islice(rows, len(chunk.token_ids)))

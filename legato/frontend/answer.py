@@ -1,8 +1,9 @@
 """One request's answer as it grows: tokens in, text out."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.core.timing import Timing
 from legato.frontend.generator import TextDelta, Usage
 from legato.ipc.messages import TokenOutput
 from legato.tokenization.detokenizer import Detokenizer
@@ -18,20 +19,23 @@ class Answer:
     def __init__(
         self,
         index: int,
-        prompt_len: int,
+        prompt: Sequence[int],
         params: SamplingParams,
         tokenizer: Tokenizer | None,
         shown_ids: Collection[int] = (),
     ) -> None:
         self.is_finished = False
         self._index = index
-        self._prompt_len = prompt_len
+        self._prompt_len = len(prompt)
         self._params = params
         self._num_tokens = 0
-        self._text = None if tokenizer is None else _detokenizer(tokenizer, params, shown_ids)
+        self._cached_len = 0
+        self._timing = Timing()
+        self._text = None if tokenizer is None else _detokenizer(tokenizer, params, prompt[-1], shown_ids)
 
     def push(self, output: TokenOutput) -> TextDelta:
         """Take in what a step gave; with a finish_reason the answer is over."""
+        self._cached_len, self._timing = output.cached_len, output.timing
         finish_reason = output.finish_reason
         stop_reason: str | int | None = self._stop_token(output)
         text, kept = "", []
@@ -58,6 +62,20 @@ class Answer:
             stop_reason=stop_reason,
             logprobs=tuple(output.logprobs[: len(kept)]),
             prompt_logprobs=tuple(output.prompt_logprobs),
+            timing=output.timing,
+        )
+
+    def abort(self) -> TextDelta:
+        """The last delta of an answer that somebody ends: what was held back, and no more tokens."""
+        return self.push(
+            TokenOutput(
+                request_id="",
+                index=self._num_tokens,
+                token_ids=[],
+                finish_reason=FinishReason.ABORT,
+                cached_len=self._cached_len,
+                timing=self._timing,
+            )
         )
 
     def _stop_token(self, output: TokenOutput) -> int | None:
@@ -66,11 +84,14 @@ class Answer:
         return None
 
 
-def _detokenizer(tokenizer: Tokenizer, params: SamplingParams, shown_ids: Collection[int]) -> Detokenizer:
+def _detokenizer(
+    tokenizer: Tokenizer, params: SamplingParams, last_of_prompt: int, shown_ids: Collection[int]
+) -> Detokenizer:
     return Detokenizer(
         tokenizer,
         stop=params.stop,
         include_stop=params.include_stop_str_in_output,
         skip_special_tokens=params.skip_special_tokens,
+        before=last_of_prompt,
         shown_ids=shown_ids,
     )

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum, auto
 
 from legato.core.errors import (
     ClosedError,
     EngineDiedError,
+    GrammarFailedError,
     NonFiniteLogitsError,
     NotReadyError,
     OverloadedError,
@@ -21,6 +24,13 @@ ACCEPT_TIMEOUT_S = 60.0
 QUEUE_FULL_RETRY_S = 1.0
 
 
+class Wish(Enum):
+    """What is said to the task that iterates, in the order of the engine's replies."""
+
+    CLOSE = auto()  # wake up: aclose() was called
+    ABORT = auto()
+
+
 class AnswerStream:
     """Implements TextStream. Belongs to one event loop; give its `sink` to EngineClient.submit."""
 
@@ -31,7 +41,7 @@ class AnswerStream:
         self._client = client
         self._answers = dict(answers)  # request id -> answer, until it is finished
         self._loop = asyncio.get_running_loop()
-        self._replies: asyncio.Queue[Reply | None] = asyncio.Queue()  # None wakes up after aclose()
+        self._replies: asyncio.Queue[Reply | Wish] = asyncio.Queue()
 
     def sink(self, reply: Reply) -> None:
         """Called by the client's reader thread."""
@@ -65,6 +75,11 @@ class AnswerStream:
                 reply = await self._replies.get()
                 if not self._answers:
                     return  # closed meanwhile, by another task
+                if reply is Wish.ABORT:
+                    self._client.abort(self._answers)
+                    for request_id in tuple(self._answers):
+                        yield self._answers.pop(request_id).abort()
+                    return
                 if not isinstance(reply, TokenOutput):
                     raise self._error(reply)
                 answer = self._answers.get(reply.request_id)
@@ -79,13 +94,17 @@ class AnswerStream:
         finally:
             await self.aclose()
 
+    def abort(self) -> None:
+        with suppress(RuntimeError):  # the loop was closed: nobody reads any more
+            self._loop.call_soon_threadsafe(self._replies.put_nowait, Wish.ABORT)
+
     async def aclose(self) -> None:
         """Abort what still runs; a task that iterates meanwhile comes to its end."""
         self._client.abort(self._answers)
         self._answers.clear()
-        self._replies.put_nowait(None)
+        self._replies.put_nowait(Wish.CLOSE)
 
-    def _error(self, reply: Reply | None) -> Exception:
+    def _error(self, reply: Reply | Wish) -> Exception:
         match reply:
             case Rejected(code="queue_full"):
                 return OverloadedError(reply.message, retry_after_s=QUEUE_FULL_RETRY_S)
@@ -93,6 +112,8 @@ class AnswerStream:
                 return RequestError(reply.message, param=reply.param, code=reply.code)
             case Failed(code="non_finite_logits"):
                 return NonFiniteLogitsError(reply.error)
+            case Failed(code="grammar_failed"):
+                return GrammarFailedError(reply.error)
             case Failed() if self._client.status.stage is EngineStage.CLOSED:
                 return ClosedError(reply.error)
             case Failed():

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,10 +17,11 @@ from legato.core.request_limits import RequestLimits
 from legato.core.sampling_params import SamplingParams
 from legato.frontend.answer import Answer
 from legato.frontend.answer_stream import AnswerStream
-from legato.frontend.generator import CONTEXT, ChatMessage, Prompt, Vocabulary
+from legato.frontend.generator import CONTEXT, ChatMessage, Prompt, TokenizerInfo, Vocabulary
 from legato.ipc.client import EngineClient
 from legato.ipc.messages import AddRequest, Ready
 from legato.tokenization.chat_template import ChatTemplate
+from legato.tokenization.grammar_check import GrammarChecker
 from legato.tokenization.messages import plain_messages
 from legato.tokenization.tokenizer import Tokenizer
 from legato.tokenization.tool_calls.formats import choose_format
@@ -45,6 +47,7 @@ class AsyncLLM:
         tokenizer: Tokenizer | None,
         chat_template: ChatTemplate | None,
         *,
+        grammar_checker: GrammarChecker | None = None,
         seed: int | None = None,
         tool_call_parser: str = "auto",
     ) -> None:
@@ -53,6 +56,7 @@ class AsyncLLM:
         source = "" if chat_template is None else chat_template.source
         self.tool_format = choose_format(tool_call_parser, source, tokenizer)
         self._chat_template = chat_template
+        self._grammar_checker = grammar_checker
         self._converters = ThreadPoolExecutor(NUM_CONVERTERS, "text-converter")
         self._conversions = threading.BoundedSemaphore(MAX_CONVERSIONS)
         self._seeds = random.Random(secrets.randbits(64) if seed is None else seed)
@@ -84,6 +88,7 @@ class AsyncLLM:
         id_lists = [token_ids[-kept_len:] for token_ids in id_lists]
         for token_ids in id_lists:
             limits.max_device_len(token_ids, params)  # all are checked before one is queued
+        params = await self._with_checked_grammar(params, ready)
         requests = [
             AddRequest(
                 request_id=secrets.token_hex(12),
@@ -97,7 +102,7 @@ class AsyncLLM:
             for seed in self._answer_seeds(params, n)
         ]
         answers = {
-            request.request_id: Answer(index, len(request.token_ids), params, self.tokenizer, shown_ids)
+            request.request_id: Answer(index, request.token_ids, params, self.tokenizer, shown_ids)
             for index, request in enumerate(requests)
         }
         stream = AnswerStream(self.client, answers, id_lists)
@@ -146,6 +151,14 @@ class AsyncLLM:
         decode = partial(self._decode_now, token_ids, ready.vocab_size)
         return await self._convert(decode) if len(token_ids) > LONG_TEXT_CHARS else decode()
 
+    def tokenizer_info(self) -> TokenizerInfo:
+        tokenizer, template = self._need_tokenizer("model"), self._chat_template
+        return TokenizerInfo(
+            special_tokens=tokenizer.special_tokens,
+            chat_template=None if template is None else template.source,
+            vocab_size=tokenizer.vocab_size,
+        )
+
     async def wait_ready(self) -> Ready:
         """What the engine can take; sleeps while it is loading. Raises NotReadyError, ClosedError."""
         if self.client.ready is None:
@@ -164,6 +177,18 @@ class AsyncLLM:
         _check_len(max(map(len, id_lists), default=0), "ids", ready, param="prompt")
         encode = partial(self._encode_now, prompts, add_special_tokens)
         return await self._convert(encode) if sum(map(len, texts)) > LONG_TEXT_CHARS else encode()
+
+    async def _with_checked_grammar(self, params: SamplingParams, ready: Ready) -> SamplingParams:
+        """Params whose grammar the engine can build. Raises RequestError when it is none."""
+        if params.grammar is None:
+            return params
+        if self._grammar_checker is None:
+            raise RequestError(
+                "this model has no tokenizer, so its answers cannot be held to a grammar",
+                param="grammar",
+                code="unsupported",
+            )
+        return replace(params, grammar=await self._grammar_checker.check(params.grammar, ready.eos_ids))
 
     async def _convert(self, work: Callable[[], Result]) -> Result:
         """The result of `work` in a thread for conversions. Raises OverloadedError when many wait for one."""

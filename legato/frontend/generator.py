@@ -1,11 +1,12 @@
 """The generator: what every route, the command line and the Python API ask for text."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.core.timing import Timing
 from legato.tokenization.tool_calls.format import ToolFormat
 from legato.tokenization.tool_calls.tools import Tool
 
@@ -35,6 +36,7 @@ class TextDelta:
     logprobs       of each of token_ids, when they were asked for
     prompt_logprobs  of each token of the prompt but its first, in an answer's first delta, when asked for
     usage          so far; final in the last delta
+    timing         so far
     """
 
     index: int
@@ -45,6 +47,16 @@ class TextDelta:
     stop_reason: str | int | None = None
     logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    timing: Timing = Timing()  # noqa: RUF009 - frozen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerInfo:
+    """special_tokens: role -> text, e.g. {"eos": "<|im_end|>"}; chat_template: its Jinja source."""
+
+    special_tokens: Mapping[str, str]
+    chat_template: str | None
+    vocab_size: int
 
 
 class TextStream(Protocol):
@@ -59,8 +71,11 @@ class TextStream(Protocol):
 
     def __aiter__(self) -> AsyncIterator[TextDelta]: ...
 
+    def abort(self) -> None:
+        """End what still runs, from any thread: each such answer gets a last delta with the reason ABORT."""
+
     async def aclose(self) -> None:
-        """Abort what still runs; harmless after the end."""
+        """Abort what still runs, for nobody reads any more; harmless after the end."""
 
 
 class Vocabulary(Protocol):
@@ -129,3 +144,7 @@ class Generator(Protocol):
     async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
 
     async def detokenize(self, token_ids: Sequence[int]) -> str: ...
+
+    def tokenizer_info(self) -> TokenizerInfo:
+        """What the model's tokenizer is. Raises RequestError when the model has none."""
+        ...

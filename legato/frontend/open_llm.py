@@ -12,6 +12,7 @@ from legato.core.errors import ConfigError
 from legato.ipc.client import EngineClient, ProcessClient
 from legato.modelfiles.catalog import resolve
 from legato.modelfiles.model_config import read_model_config
+from legato.modelfiles.tokenizer_file import tokenizer_file
 
 if TYPE_CHECKING:
     from legato.frontend.async_llm import AsyncLLM
@@ -49,9 +50,14 @@ def open_llm(config: EngineConfig, client: EngineClient | None = None) -> Opened
         # here, so that the engine is on its way while they are imported
         from legato.frontend.async_llm import AsyncLLM
         from legato.tokenization.chat_template import load_chat_template
+        from legato.tokenization.grammar_check import GrammarChecker
         from legato.tokenization.tokenizer import load_tokenizer
 
         tokenizer = load_tokenizer(files.path, _path(config.tokenizer))
+        file = tokenizer_file(files.path, _path(config.tokenizer))
+        grammar_checker = (
+            GrammarChecker(tokenizer, file) if tokenizer is not None and file is not None else None
+        )
         chat_template = load_chat_template(files.path, _path(config.chat_template))
     except BaseException:
         client.close()  # nobody will ask anything of this engine
@@ -59,7 +65,12 @@ def open_llm(config: EngineConfig, client: EngineClient | None = None) -> Opened
     logger.info("start: tokenizer %.2f s (in the parent)", time.perf_counter() - since)
     return OpenedModel(
         llm=AsyncLLM(
-            client, tokenizer, chat_template, seed=config.seed, tool_call_parser=config.tool_call_parser
+            client,
+            tokenizer,
+            chat_template,
+            grammar_checker=grammar_checker,
+            seed=config.seed,
+            tool_call_parser=config.tool_call_parser,
         ),
         path=files.path,
         default_params=files.default_params if config.generation_config == "auto" else {},

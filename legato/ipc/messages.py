@@ -5,6 +5,7 @@ import msgspec
 from legato.core.config import EngineConfig
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.core.timing import Timing
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -102,6 +103,7 @@ class TokenOutput(Message, frozen=True):
     cached_len     prompt tokens that came from the prefix cache, or from others that arrived with the request
     logprobs       of each of these tokens, if the request asks for them
     prompt_logprobs  of each token of the prompt but its first, if the request asks for them: with index 0
+    timing         of the request, up to these tokens
     """
 
     request_id: str
@@ -111,12 +113,14 @@ class TokenOutput(Message, frozen=True):
     cached_len: int = 0
     logprobs: list[TokenLogprobs] = []
     prompt_logprobs: list[TokenLogprobs] = []
+    timing: Timing = Timing()
 
 
 class Failed(Message, frozen=True):
     """The request ended by a fault that is not its own.
 
-    code  engine_died, or non_finite_logits: the model gave no usable numbers for this one request
+    code  engine_died; or of this one request: non_finite_logits, the model gave no usable numbers, or
+          grammar_failed, its grammar could not be kept to the end
     """
 
     request_id: str

@@ -96,6 +96,8 @@ class Device:
         seen_ids: NDArray[np.int32],
         seen_counts: NDArray[np.int32],
         num_logprobs: NDArray[np.int32],
+        masks: NDArray[np.uint32],
+        mask_rows: NDArray[np.int32],
     ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
         """Choose a token for each row of logits [rows, vocab], which are overwritten: see sampling.py.
 

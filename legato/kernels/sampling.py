@@ -62,6 +62,30 @@ class StepSampling:
 
 
 @dataclass(frozen=True, slots=True)
+class AllowedTokens:
+    """The tokens that rows may become, whatever else is said of them.
+
+    masks      [num_masks, num_words] uint32: bit i of word w is the token 32 * w + i; none past the end
+    mask_rows  [num_rows] int32: the mask of each row, -1 for one that may become any; empty: all of them may
+    """
+
+    masks: NDArray[np.uint32]
+    mask_rows: NDArray[np.int32]
+
+    def of_row(self, row: int, vocab_size: int) -> NDArray[np.bool_] | None:
+        """[vocab_size], whether the row may become each token; None when it may become any."""
+        if not len(self.mask_rows) or self.mask_rows[row] < 0:
+            return None
+        flags = np.unpackbits(self.masks[self.mask_rows[row]].astype("<u4").view(np.uint8), bitorder="little")
+        allowed = np.zeros(vocab_size, np.bool_)
+        allowed[: len(flags)] = flags[:vocab_size]
+        return allowed
+
+
+EVERY_TOKEN = AllowedTokens(np.zeros((0, 0), np.uint32), NO_IDS)
+
+
+@dataclass(frozen=True, slots=True)
 class SampledRows:
     """What the rows became.
 
@@ -140,12 +164,17 @@ def step_sampling(rows: Sequence[RowSampling]) -> StepSampling:
 
 
 def sample_rows(
-    device: "Device", logits: NDArray[np.float32], step: StepSampling, seen: Mapping[int, SeenTokens]
+    device: "Device",
+    logits: NDArray[np.float32],
+    step: StepSampling,
+    seen: Mapping[int, SeenTokens],
+    allowed: AllowedTokens = EVERY_TOKEN,
 ) -> SampledRows:
     """Choose a token for every row.
 
-    logits  [num_rows, vocab_size] float32, overwritten
-    seen    index of a row with penalties -> the tokens before it
+    logits   [num_rows, vocab_size] float32, overwritten
+    seen     index of a row with penalties -> the tokens before it
+    allowed  what rows may become; a mask must leave its row something
     Raises ValueError when the rows and the logits differ in number, or an id is outside the vocabulary.
     """
     vocab_size = logits.shape[1]
@@ -165,6 +194,8 @@ def sample_rows(
         seen_ids=np.concatenate(by_row) if seen else NO_IDS,
         seen_counts=np.concatenate([seen[row].counts for row in sorted(seen)]) if seen else NO_IDS,
         num_logprobs=np.minimum(step.num_logprobs, vocab_size),
+        masks=allowed.masks,
+        mask_rows=allowed.mask_rows,
     )
     has_logprobs = (step.num_logprobs != NO_LOGPROBS) & (token_ids >= 0)
     return SampledRows(token_ids, _row_logprobs(has_logprobs, step.num_logprobs, own, top_ids, top))

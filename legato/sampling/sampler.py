@@ -1,6 +1,7 @@
 """From one row of logits to one token: a pure function, so a batch cannot change an answer.
 
 The order, with vLLM's meanings:
+0. a grammar forbids what it does not allow, whatever comes after;
 1. logit_bias, added to the logits as the model gave them, so that +-100 forces or forbids;
 2. repetition_penalty over prompt and output, then frequency and presence penalties over the output alone;
 3. min_tokens, which forbids the ids that end the request, whatever came before;
@@ -31,6 +32,7 @@ def sample(
     prompt_ids: np.ndarray,
     output_ids: np.ndarray,
     ending_ids: Collection[int],
+    allowed: np.ndarray | None = None,
 ) -> int:
     """Choose the token that will stand at `position` of its request.
 
@@ -38,10 +40,13 @@ def sample(
     prompt_ids  [prompt_len] int32
     output_ids  [output_len] int32: the tokens sampled so far
     ending_ids  kept from being chosen while output_len < min_tokens
+    allowed     [vocab_size] bool: what a grammar leaves to choose from; None: every token
     Raises NonFiniteLogitsError when the model gave NaN or infinity.
     """
     if not np.isfinite(logits).all():
         raise NonFiniteLogitsError("logits that are not finite numbers choose no token")
+    if allowed is not None:
+        logits = np.where(allowed, logits, np.float32(-np.inf))
     logits = adjust_logits(logits, params, prompt_ids, output_ids, ending_ids)
     if params.is_greedy:
         return int(logits.argmax())

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Protocol, TypeVar
 
 from legato.core.config import SchedulerConfig
-from legato.core.plan import StepOutput, StepPlan, TokenLogprobs
+from legato.core.plan import RowError, StepOutput, StepPlan, TokenLogprobs
 from legato.core.request import Request, RequestState
 from legato.core.sampling_params import FinishReason
 from legato.kvcache.manager import KVCacheManager
@@ -57,7 +57,7 @@ class Broken:
     """A request that ended because its logits gave no token, or no logprobs of its prompt."""
 
     request: Request
-    error: str
+    error: RowError
 
 
 Event = NewToken | PromptComputed | Broken

@@ -16,6 +16,7 @@ class Detokenizer:
 
     The joined deltas are the text of all ids together, cut at the stop text that ends first (the
     longest of those that end at the same character); include_stop keeps that text in the answer.
+    before is the last id of the prompt: what follows it does not begin a text, so keeps its first space.
     shown_ids are special tokens that are not skipped where others are.
     Cost per token does not grow with the answer.
     """
@@ -26,6 +27,7 @@ class Detokenizer:
         stop: Sequence[str] = (),
         include_stop: bool = False,
         skip_special_tokens: bool = True,
+        before: int | None = None,
         shown_ids: Collection[int] = (),
     ) -> None:
         skipped = tokenizer.special_ids.difference(shown_ids) if skip_special_tokens else frozenset[int]()
@@ -33,7 +35,7 @@ class Detokenizer:
         self._decoder: _Decoder = (
             _ByteLevelDecoder(tokenizer, skipped)
             if tokenizer.is_byte_level
-            else _WindowDecoder(tokenizer, skipped)
+            else _WindowDecoder(tokenizer, skipped, before)
         )
         self._matcher = StopMatcher(stop)
         self._include_stop = include_stop
@@ -102,11 +104,13 @@ class _WindowDecoder:
     invalid byte follows valid ones; what has been given stays given.
     """
 
-    def __init__(self, tokenizer: Tokenizer, skipped: Set[int]) -> None:
+    def __init__(self, tokenizer: Tokenizer, skipped: Set[int], before: int | None) -> None:
         self._tokenizer = tokenizer
         self._skipped = skipped
         self._given: list[int] = []  # the last tokens whose text was given
         self._new: list[int] = []
+        if before is not None and before not in tokenizer.special_ids:
+            self._given = [] if tokenizer.decode([before], False).endswith(REPLACEMENT) else [before]
 
     def push(self, token_id: int) -> str:
         if token_id in self._skipped:

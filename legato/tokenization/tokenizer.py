@@ -33,7 +33,8 @@ BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")  # how a vocabulary with byte fallb
 class Tokenizer:
     """One model's tokenizer. Safe to use from several threads.
 
-    add_bos  whether encode puts the bos token first; None leaves it to the tokenizer's own post-processor
+    special_tokens  role -> text, e.g. {"eos": "<|im_end|>"}
+    add_bos         whether encode puts the bos token first; None leaves it to the tokenizer's own processor
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Tokenizer:
         backend.no_truncation()  # a tokenizer.json may carry both from its training
         backend.no_padding()
         self._backend = backend
-        self._special_tokens = dict(special_tokens or {})
+        self.special_tokens = dict(special_tokens or {})
         self._bos_id = backend.token_to_id(self.bos_text) if self.bos_text is not None else None
         self._add_bos = add_bos if self._bos_id is not None else None
         added = backend.get_added_tokens_decoder()
@@ -57,11 +58,16 @@ class Tokenizer:
 
     @property
     def bos_text(self) -> str | None:
-        return self._special_tokens.get("bos")
+        return self.special_tokens.get("bos")
 
     @property
     def eos_text(self) -> str | None:
-        return self._special_tokens.get("eos")
+        return self.special_tokens.get("eos")
+
+    def to_json(self) -> str:
+        """What a tokenizer.json holds."""
+        text: str = self._backend.to_str()
+        return text
 
     def special_id(self, text: str) -> int | None:
         """The id of a special token; None when the text is no such token."""

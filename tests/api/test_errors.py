@@ -28,10 +28,12 @@ def test_every_error_class_has_a_row() -> None:
         "ModelError": 503,
         "RequestError": 400,
         "UnknownModelError": 404,
+        "UnknownRequestError": 404,
         "OverloadedError": 429,
         "NotReadyError": 503,
         "ClosedError": 503,
         "EngineDiedError": 503,
+        "GrammarFailedError": 500,
     }
 
 

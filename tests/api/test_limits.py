@@ -1,6 +1,7 @@
 """Each row of the table of limits below, at and above its number."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,17 @@ from pydantic import BaseModel, ValidationError
 from legato.api.bodies.openai import ChatBody, CompletionBody, DetokenizeBody
 from legato.api.limits import LIMITS
 from legato.api.routes.lesson import PromptsBody
+
+
+def constrained(field: str, value: Callable[[int], Any], count: int) -> dict[str, Any]:
+    return {"prompt": "a", "max_tokens": 1, field: value(count)}
+
+
+def nested_schema(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(depth - 1):
+        schema = {"items": schema}
+    return schema
 
 
 def _prompts_times_n(count: int) -> dict[str, Any]:
@@ -40,6 +52,7 @@ BODIES: dict[str, tuple[str, Callable[[int], dict[str, Any]], str | None]] = {
         lambda count: {"prompt": "a", "logit_bias": {str(token_id): 1 for token_id in range(count)}},
         "logit_bias",
     ),
+    "aborts": ("/abort_requests", lambda count: {"request_ids": ["x"] * count}, "request_ids"),
     "fields": (
         "/v1/completions",
         lambda count: {"prompt": "a"} | dict.fromkeys(map(str, range(count - 1))),
@@ -62,6 +75,16 @@ BODIES: dict[str, tuple[str, Callable[[int], dict[str, Any]], str | None]] = {
         },
         "chat_template_kwargs",
     ),
+}
+BODIES |= {  # of fields that constrain an answer
+    name: ("/v1/completions", partial(constrained, field, value), field)
+    for name, field, value in (
+        ("schema", "guided_json", lambda count: {"title": "t" * (count - len('{"title": ""}'))}),
+        ("schema_depth", "guided_json", nested_schema),
+        ("regex", "guided_regex", lambda count: "a" * count),
+        ("choices", "guided_choice", lambda count: ["a"] * count),
+        ("grammar", "guided_grammar", lambda count: 'start: "' + "a" * (count - len('start: ""')) + '"'),
+    )
 }
 TESTED_IN_TRANSPORT = {"body", "body_time", "header", "header_lines", "json_values", "request_id"}
 

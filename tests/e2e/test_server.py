@@ -96,6 +96,32 @@ def test_a_client_that_leaves_is_noticed_streaming_or_not(server: Server) -> Non
         assert stats["requests"] == []
 
 
+def test_a_request_is_ended_by_its_id(server: Server, sdk: openai.OpenAI) -> None:
+    stream = sdk.chat.completions.create(
+        messages=[{"role": "user", "content": "x"}],
+        max_tokens=480,
+        stream=True,
+        extra_body={"ignore_eos": True},
+        **GREEDY,
+    )
+    first = next(iter(stream))
+    assert server.post(f"/v1/requests/{first.id}/abort", {}) == (200, {"id": first.id, "aborted": True})
+    reasons = [chunk.choices[0].finish_reason for chunk in stream]
+    assert reasons[-1] == "abort"
+    assert set(reasons[:-1]) <= {None}
+    wait_until(lambda: server.get("/stats")[1]["running"] == 0)
+    assert server.get("/stats")[1]["pages_held"] == 0
+    assert server.post(f"/v1/requests/{first.id}/abort", {})[0] == 404
+
+
+def test_tokenizer_is_described(server: Server) -> None:
+    info = server.get("/tokenizer_info")[1]
+    [eos_id] = server.post("/tokenize", {"prompt": "<|end|>", "add_special_tokens": False})[1]["tokens"]
+    assert server.post("/detokenize", {"tokens": [eos_id]})[1] == {"prompt": "<|end|>"}
+    assert "message['role']" in info["chat_template"]
+    assert info["model_max_length"] == 512
+
+
 def test_statistics_show_a_running_request(server: Server) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     body = json.dumps({"prompt": "abc", "max_tokens": 500, "ignore_eos": True, "stream": True, **GREEDY})

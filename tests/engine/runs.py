@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from legato.core.config import EngineConfig
-from legato.core.plan import TokenLogprobs
+from legato.core.plan import RowError, TokenLogprobs
 from legato.core.sampling_params import SamplingParams
 from legato.engine.assembly import Engine, StageClock, assemble
 from legato.ipc.messages import Accepted, AddRequest, Failed
@@ -19,7 +19,7 @@ from legato.modelfiles.model_config import ModelConfig
 from legato.sampling.row_sampler import NativeSampler, ReferenceSampler, SampledToken, SamplingBatch
 
 Model = tuple[ModelConfig, dict[str, np.ndarray]]
-Choose = Callable[[Any, np.ndarray, SamplingBatch, np.ndarray], list[SampledToken | str]]
+Choose = Callable[[Any, np.ndarray, SamplingBatch, np.ndarray], list[SampledToken | RowError]]
 
 
 @dataclass
@@ -130,7 +130,7 @@ def recorded_logits(result: Run) -> Iterator[None]:
     def recording(choose: Choose) -> Choose:
         def sample(
             self: object, logits: np.ndarray, batch: SamplingBatch, token_pool: np.ndarray
-        ) -> list[SampledToken | str]:
+        ) -> list[SampledToken | RowError]:
             for row, row_logits in zip(batch.rows, logits, strict=True):
                 digest = hashlib.blake2b(row_logits.tobytes(), digest_size=16).digest()
                 known = result.logits.setdefault((row.start.seed, row.position), digest)

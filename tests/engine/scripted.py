@@ -1,10 +1,11 @@
 """A core over the shipped scheduler, and an executor that samples from a script instead of a model."""
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from legato.core.config import CacheConfig, SchedulerConfig
-from legato.core.plan import StepOutput, StepPlan, TokenLogprobs
+from legato.core.plan import RowError, StepOutput, StepPlan, TokenLogprobs
 from legato.core.request_limits import RequestLimits
 from legato.core.sampling_params import SamplingParams
 from legato.engine.core import Core, CoreParts
@@ -40,7 +41,7 @@ class ScriptedExecutor:
             if chunk.row_start:
                 self._prompt_lens[chunk.request_id] = chunk.row_start.prompt_len
             if chunk.samples and chunk.request_id in self.broken:
-                errors[chunk.request_id] = "no numbers"
+                errors[chunk.request_id] = RowError("no numbers", "non_finite_logits")
             elif chunk.samples:
                 token_ids[chunk.request_id] = self._token(chunk.request_id, chunk.end)
         logprobs = {each: self.logprobs[each] for each in token_ids if each in self.logprobs}
@@ -71,6 +72,7 @@ def scripted_core(
     max_num_seqs: int = 4,
     num_pages: int = 32,
     max_queued: int = 100,
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> Core:
     """Pages of 4 tokens, a context of 64, steps of 16."""
     config = SchedulerConfig(
@@ -86,7 +88,7 @@ def scripted_core(
         config, make_policy("continuous", lambda: 0.0), KVCacheManager(cache), RequestTable(max_num_seqs)
     )
     limits = RequestLimits(max_model_len=64, pool_len=num_pages * 4, vocab_size=VOCAB_SIZE)
-    return Core(CoreParts(scheduler, executor, limits, frozenset({EOS}), lookahead))
+    return Core(CoreParts(scheduler, executor, limits, frozenset({EOS}), lookahead), clock)
 
 
 def make_message(request_id: str, *, prompt_len: int = 3, first_id: int = 10, **params: object) -> AddRequest:

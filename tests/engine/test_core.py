@@ -4,6 +4,7 @@ import pytest
 
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason
+from legato.core.timing import Timing
 from legato.engine.core import Core
 from legato.ipc.messages import Accepted, Failed, Rejected, TokenOutput
 from tests.engine.scripted import (
@@ -35,6 +36,18 @@ def test_tokens_come_one_a_step_and_the_last_says_why(lookahead: int) -> None:
         TokenOutput(request_id="a", index=2, token_ids=[22], finish_reason=FinishReason.LENGTH),
     ]
     core.check_integrity()
+
+
+def test_tokens_tell_the_time_of_their_request() -> None:
+    seconds = iter(range(100)).__next__  # one each time that the core looks
+    core = scripted_core(ScriptedExecutor({}), max_num_seqs=1, clock=seconds)
+    add_all(core, make_message("a", max_tokens=2), make_message("b", max_tokens=1))  # at 0 and 1
+    told = [(each.request_id, each.timing) for each in run_to_end(core) if isinstance(each, TokenOutput)]
+    assert told == [  # each step begins and ends: 2 and 3, 4 and 5, 6 and 7
+        ("a", Timing(queue_s=2, prefill_s=1, decode_s=0)),
+        ("a", Timing(queue_s=2, prefill_s=1, decode_s=2)),
+        ("b", Timing(queue_s=5, prefill_s=1, decode_s=0)),
+    ]
 
 
 @both_loops

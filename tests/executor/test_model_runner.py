@@ -160,7 +160,7 @@ def test_non_finite_logits_end_one_request_and_leave_its_neighbour_its_bits(mode
     found, logits = two_requests(reference_rig(model, damaged_row=50), bad_token=50)
     assert found.token_ids == {"neighbour": expected.token_ids["neighbour"]}
     assert found.errors.keys() == {"damaged"}
-    assert "not finite" in found.errors["damaged"]
+    assert "not finite" in found.errors["damaged"].message
     assert expected.errors == {}
     assert logits.tobytes() == expected_logits.tobytes()
 
@@ -173,7 +173,7 @@ def test_non_finite_logits_inside_a_scored_prompt_end_that_request_alone(model) 
     )
     expected, found = reference_rig(model).run(plan), reference_rig(model, damaged_row=50).run(plan)
     assert found.errors.keys() == {"damaged"}
-    assert "not finite" in found.errors["damaged"]
+    assert "not finite" in found.errors["damaged"].message
     assert found.prompt_logprobs == {"neighbour": expected.prompt_logprobs["neighbour"]}
     assert found.token_ids == {"neighbour": expected.token_ids["neighbour"]}
 

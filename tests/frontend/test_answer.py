@@ -21,7 +21,7 @@ def push_all(
     params: SamplingParams, token_ids: list[int], finish_reason: FinishReason | None = None
 ) -> list[TextDelta]:
     """Push token by token, as steps give them; the last has the finish_reason. Ends with the answer."""
-    answer, deltas = Answer(0, 4, params, TOKENIZER), []
+    answer, deltas = Answer(0, [97] * 4, params, TOKENIZER), []
     for index, token_id in enumerate(token_ids):
         is_last = index == len(token_ids) - 1
         output = TokenOutput(
@@ -74,7 +74,7 @@ def test_stop_text_before_the_fewest_tokens_is_text() -> None:
 
 
 def test_tokens_of_one_step_after_the_stop_text_are_dropped() -> None:
-    answer = Answer(3, 1, SamplingParams(stop=("b",)), TOKENIZER)
+    answer = Answer(3, [97], SamplingParams(stop=("b",)), TOKENIZER)
     output = TokenOutput(request_id="r", index=0, token_ids=ids("abcd"), cached_len=16)
     assert answer.push(output) == TextDelta(
         index=3,
@@ -143,7 +143,7 @@ def test_special_tokens_have_text_only_when_asked_for() -> None:
 
 def test_tokenizer_whose_tokens_depend_on_their_neighbours() -> None:
     tokenizer = byte_fallback_tokenizer()
-    answer = Answer(0, 1, SamplingParams(stop=("d",)), tokenizer)
+    answer = Answer(0, tokenizer.encode(""), SamplingParams(stop=("d",)), tokenizer)
     token_ids = tokenizer.encode("a b한cde", add_special_tokens=False)
     text = ""
     for index, token_id in enumerate(token_ids):
@@ -156,7 +156,7 @@ def test_tokenizer_whose_tokens_depend_on_their_neighbours() -> None:
 
 
 def test_without_a_tokenizer_ids_alone_come() -> None:
-    answer = Answer(0, 2, SamplingParams(stop_token_ids=(7,)), None)
+    answer = Answer(0, [97, 98], SamplingParams(stop_token_ids=(7,)), None)
     first = answer.push(TokenOutput(request_id="r", index=0, token_ids=[5, 6]))
     last = answer.push(
         TokenOutput(request_id="r", index=2, token_ids=[7], finish_reason=FinishReason.STOP, cached_len=1)
@@ -169,14 +169,14 @@ def test_without_a_tokenizer_ids_alone_come() -> None:
 
 def test_logprobs_of_tokens_after_the_stop_text_are_dropped_with_them() -> None:
     logprobs = [TokenLogprobs(-float(n), (), ()) for n in range(1, 5)]
-    answer = Answer(0, 1, SamplingParams(stop=("b",), logprobs=0, min_tokens=2), TOKENIZER)
+    answer = Answer(0, [97] * 1, SamplingParams(stop=("b",), logprobs=0, min_tokens=2), TOKENIZER)
     delta = answer.push(TokenOutput(request_id="r", index=0, token_ids=ids("abcd"), logprobs=logprobs))
     assert (delta.text, delta.token_ids, delta.logprobs) == ("a", tuple(ids("ab")), tuple(logprobs[:2]))
 
 
 def test_answer_of_no_token_carries_the_prompts_logprobs_and_is_over() -> None:
     logprobs = [TokenLogprobs(-1.0, (), ())] * 3
-    answer = Answer(2, 4, SamplingParams(max_tokens=0, prompt_logprobs=0, stop=("b",)), TOKENIZER)
+    answer = Answer(2, [97] * 4, SamplingParams(max_tokens=0, prompt_logprobs=0, stop=("b",)), TOKENIZER)
     output = TokenOutput(
         request_id="r", index=0, token_ids=[], finish_reason=FinishReason.LENGTH, prompt_logprobs=logprobs
     )

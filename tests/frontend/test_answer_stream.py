@@ -18,6 +18,7 @@ from legato.core.errors import (
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.frontend.answer import Answer
 from legato.frontend.answer_stream import AnswerStream
+from legato.frontend.generator import Usage
 from legato.ipc.client import EngineStage, EngineStatus
 from legato.ipc.messages import Accepted, Failed, Rejected, TokenOutput
 from legato.ipc.reply_router import Reply
@@ -38,7 +39,7 @@ class FakeClient:
 
 def open_stream(client: FakeClient, *request_ids: str, stop: tuple[str, ...] = ()) -> AnswerStream:
     params, tokenizer = SamplingParams(stop=stop), byte_level_tokenizer()
-    answers = {each: Answer(index, 1, params, tokenizer) for index, each in enumerate(request_ids)}
+    answers = {each: Answer(index, [97], params, tokenizer) for index, each in enumerate(request_ids)}
     return AnswerStream(client, answers, [])  # type: ignore[arg-type]
 
 
@@ -215,3 +216,38 @@ def test_replies_after_the_loop_was_closed_abort_the_request() -> None:
     stream = asyncio.run(open_only())
     stream.sink(tokens("a", "x"))
     assert client.aborted == ["a"]
+
+
+def test_abort_gives_each_answer_that_runs_a_last_delta_after_what_has_arrived() -> None:
+    async def main() -> list[tuple[int, str, FinishReason | None]]:
+        stream = open_stream(client, "a", "b", "c", stop=("END",))
+        for reply in [
+            tokens("a", "done", FinishReason.LENGTH),
+            tokens("b", "xEN"),
+            TokenOutput(request_id="c", index=0, token_ids=[121], cached_len=7),
+        ]:
+            stream.sink(reply)
+        stream.abort()
+        await asyncio.sleep(0)  # abort() may come from any thread: it is heard in a turn of its own
+        stream.sink(tokens("b", "D"))
+        deltas = [delta async for delta in stream]
+        assert deltas[-1].usage == Usage(1, 1, cached_tokens=7)
+        assert [delta.token_ids for delta in deltas[3:]] == [(), ()]
+        return [(delta.index, delta.text, delta.finish_reason) for delta in deltas]
+
+    client = FakeClient()
+    assert asyncio.run(main()) == [
+        (0, "done", FinishReason.LENGTH),
+        (1, "x", None),
+        (2, "y", None),
+        (1, "EN", FinishReason.ABORT),
+        (2, "", FinishReason.ABORT),
+    ]
+    assert client.aborted == ["b", "c"]
+
+
+def test_abort_after_the_loop_was_closed_is_harmless() -> None:
+    async def main() -> AnswerStream:
+        return open_stream(FakeClient(), "a")
+
+    asyncio.run(main()).abort()

@@ -88,6 +88,15 @@ def test_invalid_bytes_do_not_hold_the_text_for_ever() -> None:
     assert given + detokenizer.finish() == "\ufffd" * 40
 
 
+def test_first_space_is_kept_after_a_prompt_and_taken_after_a_special_token() -> None:
+    ids = FALLBACK.encode("a b c", add_special_tokens=False)
+    prompt, answer = ids[:2], ids[2:]
+    assert "".join(stream(Detokenizer(FALLBACK, before=prompt[-1]), answer)) == " b c"
+    assert "".join(stream(Detokenizer(FALLBACK, before=FALLBACK.encode("")[-1]), answer)) == "b c"
+    byte_ff = 3 + 0xFF
+    assert "".join(stream(Detokenizer(FALLBACK, before=byte_ff), answer)) == "b c"
+
+
 def test_half_a_character_waits_for_its_other_half() -> None:
     detokenizer = Detokenizer(BYTES)
     assert [detokenizer.push(byte) for byte in "é🚀".encode()] == ["", "é", "", "", "", "🚀"]

@@ -33,6 +33,9 @@ class ChatStream:
             values = {field.name: getattr(delta, field.name) for field in fields(TextDelta)}
             yield ChatDelta(**values | self._read(delta))
 
+    def abort(self) -> None:
+        self._stream.abort()
+
     async def aclose(self) -> None:
         await self._stream.aclose()
 

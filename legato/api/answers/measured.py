@@ -1,10 +1,11 @@
 """The one door through which every route asks for text, and the one place where that is counted."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from fastapi import Request
 
+from legato.api.answers.running import RunningCalls
 from legato.api.errors import describe
 from legato.api.service import ModelService
 from legato.core.errors import LegatoError, RequestError
@@ -20,37 +21,49 @@ async def open_stream(
     params: SamplingParams,
     *,
     prompt_field: str = "prompt",
+    grammar_field: str = "grammar",
     n: int = 1,
+    names: Sequence[str] = (),
     **options: Any,
 ) -> TextStream:
     """Queue n answers to each of `prompts`, the body's `prompt_field`, and return their deltas, counted.
 
-    `options` are those of Generator.submit.
+    grammar_field is the body's field that params.grammar was made of. `names` can abort the call, beside its
+    x-request-id; `options` are those of Generator.submit.
     Returns when the engine has accepted all of them, so that every refusal still finds its status.
     Raises LegatoError when nothing was queued.
     """
+    fields = {"prompt": prompt_field, "grammar": grammar_field}
     metrics: Metrics = request.app.state.metrics
     model = service.names[0]
     try:
         stream = await service.generator.submit(prompts, params, n=n, **options)
     except LegatoError as error:
-        if isinstance(error, RequestError) and error.param == "prompt":
-            error.param = prompt_field
+        if isinstance(error, RequestError) and error.param in fields:
+            error.param = fields[error.param]
         metrics.rejected(model, str(describe(error, request.state.request_id).code))
         raise
     received_at: float = request.state.received_at
     meters = [metrics.accepted(model, received_at=received_at) for _ in range(len(prompts) * n)]
-    return MeasuredStream(stream, meters)
+    calls: RunningCalls = request.app.state.calls
+    on_close = calls.add([request.state.request_id, *names], stream.abort)
+    return MeasuredStream(stream, meters, on_close)
 
 
 class MeasuredStream:
-    """A TextStream that keeps the account of each of its answers."""
+    """A TextStream that keeps the account of each of its answers.
 
-    def __init__(self, stream: TextStream, meters: Sequence[RequestMeter]) -> None:
+    on_close  called by aclose(), which may come more than once
+    """
+
+    def __init__(
+        self, stream: TextStream, meters: Sequence[RequestMeter], on_close: Callable[[], None]
+    ) -> None:
         self._stream = stream
         self.prompts = stream.prompts
         self._deltas = aiter(stream)
         self._meters = meters
+        self._on_close = on_close
 
     def __aiter__(self) -> AsyncIterator[TextDelta]:
         return self
@@ -69,7 +82,11 @@ class MeasuredStream:
             meter.finished(delta.finish_reason.value)
         return delta
 
+    def abort(self) -> None:
+        self._stream.abort()
+
     async def aclose(self) -> None:
+        self._on_close()
         self._close_accounts("abort")
         await self._stream.aclose()
 

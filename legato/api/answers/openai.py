@@ -16,6 +16,7 @@ from legato.api.answers.logprobs import (
 )
 from legato.api.answers.plain import Answer, ToolCall
 from legato.api.answers.report import Report, echoed_text
+from legato.api.answers.timings import timings_json
 from legato.frontend.generator import Prompt, TextDelta, TextStream, Usage, Vocabulary
 from legato.tokenization.tool_calls.reader import ToolCallDelta
 
@@ -26,9 +27,11 @@ Json = dict[str, Any]
 class AnswerHead:
     """What stands in every part of an answer, and what its parts are made with.
 
+    id       as new_id() makes them
     prompts  token ids of each prompt
     """
 
+    id: str
     model: str
     fingerprint: str
     report: Report
@@ -52,16 +55,24 @@ class OpenAIAnswer(ABC):
         self._prompts = head.prompts
         self._names = TokenNames(head.vocabulary, head.report.tokens_as_ids, self.byte_prefix)
         self._head = {
-            "id": f"{self.id_prefix}-{uuid.uuid4().hex}",
+            "id": head.id,
             "created": int(time.time()),
             "model": head.model,
             "system_fingerprint": head.fingerprint,
         }
 
+    @classmethod
+    def new_id(cls) -> str:
+        """Made before the call is queued, so that the call can be ended by it."""
+        return f"{cls.id_prefix}-{uuid.uuid4().hex}"
+
     def whole(self, answers: Sequence[Answer]) -> Json:
         choices = [self._whole_choice(index, answer) for index, answer in enumerate(answers)]
         usages = {index: answer.usage for index, answer in enumerate(answers)}
-        whole = {**self._head, "object": self.whole_object, "choices": choices, "usage": self._usage(usages)}
+        usage = self._usage(usages)
+        whole = {**self._head, "object": self.whole_object, "choices": choices, "usage": usage}
+        if self._report.timings:
+            whole["timings"] = timings_json([answer.timing for answer in answers], usage)
         return whole | self._beside_choices(answers[0])
 
     async def chunks(self, stream: TextStream) -> AsyncGenerator[Json, None]:
@@ -82,12 +93,21 @@ class OpenAIAnswer(ABC):
             started.add(delta.index)
             if self._report.continuous_usage:
                 chunk["usage"] = self._usage(usages)
-            yield chunk
+            yield chunk | self._timings(delta)
         if self._report.include_usage:
             yield self._chunk([]) | {"usage": self._usage(usages)}
 
     def _chunk(self, choices: list[Json]) -> Json:
         return {**self._head, "object": self.chunk_object, "choices": choices}
+
+    def _timings(self, delta: TextDelta) -> Json:
+        """Those of the chunk's one choice."""
+        is_told = self._report.timings_per_token or (self._report.timings and delta.finish_reason is not None)
+        return (
+            {"timings": timings_json([delta.timing], usage_json([delta.usage], [delta.usage]))}
+            if is_told
+            else {}
+        )
 
     def _usage(self, usages: Mapping[int, Usage]) -> Json:
         """A prompt counts once, as in the first of its answers that is known."""

@@ -12,6 +12,7 @@ from starlette.types import Receive
 from legato.api.answers.chat import ChatDelta
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason
+from legato.core.timing import Timing
 from legato.frontend.generator import TextStream, Usage
 from legato.tokenization.tool_calls.reader import ToolCallDelta
 
@@ -39,6 +40,7 @@ class Answer:
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     usage: Usage = Usage(prompt_tokens=0, completion_tokens=0)  # noqa: RUF009 - frozen
+    timing: Timing = Timing()  # noqa: RUF009 - frozen
 
 
 async def join_answers(request: Request, stream: TextStream, num_answers: int) -> list[Answer]:
@@ -87,7 +89,7 @@ async def _join(stream: TextStream, num_answers: int) -> list[Answer]:
         answer.token_ids += delta.token_ids
         answer.logprobs += delta.logprobs
         answer.prompt_logprobs += delta.prompt_logprobs
-        answer.usage = delta.usage
+        answer.usage, answer.timing = delta.usage, delta.timing
         if isinstance(delta, ChatDelta):
             _join_calls(answer.tool_calls, delta.tool_calls)
         if delta.finish_reason is not None:

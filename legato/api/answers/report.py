@@ -17,6 +17,8 @@ class Report:
     tokens_as_ids       logprobs name tokens by their ids, not their texts
     include_usage       a stream ends with a chunk with the usage of the whole call
     continuous_usage    every chunk has the usage so far
+    timings             the answer, or the last chunk of each choice, tells where its time went
+    timings_per_token   every chunk does
     """
 
     n: int = 1
@@ -27,6 +29,8 @@ class Report:
     tokens_as_ids: bool = False
     include_usage: bool = False
     continuous_usage: bool = False
+    timings: bool = False
+    timings_per_token: bool = False
 
 
 def echoed_text(prompt: Prompt, vocabulary: Vocabulary | None) -> str:

@@ -1,10 +1,10 @@
 """The fields that say how tokens are chosen, shared by every route that generates."""
 
 import re
+import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
-from urllib.parse import quote
 
 from pydantic import (
     BaseModel,
@@ -17,62 +17,19 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from legato.api.bodies.foreign_fields import (
+    ADJUSTED,
+    NOTES,
+    REMEDIES,
+    SHAPES,
+    UNSUPPORTED,
+    is_harmless,
+    unread_inside,
+)
+from legato.api.bodies.structured import StructuredFields
 from legato.api.limits import LIMIT_EXCEEDED, LIMITS, check_limit
 from legato.core.errors import RequestError
 from legato.core.sampling_params import SamplingParams
-
-# What legato does not do, or not on a route whose body lacks the field, and the values that do not ask for it
-# (null never does). Other values are refused.
-UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    "allowed_token_ids": (),
-    "audio": (),
-    "bad_words": ([],),
-    "best_of": (1,),
-    "chat_template": (),
-    "continue_final_message": (False,),
-    "echo": (False,),
-    "function_call": ("none", "auto"),
-    "functions": ([],),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "logprob_token_ids": (),
-    "logprobs": (False,),
-    "modalities": (["text"],),
-    "n": (1,),
-    "prediction": (),
-    "prompt_embeds": (),
-    "prompt_logprobs": (),
-    "response_format": ({"type": "text"},),
-    "return_token_ids": (False,),
-    "return_tokens_as_token_ids": (False,),
-    "structured_outputs": (),
-    "suffix": ("",),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
-    "top_logprobs": (0,),
-    "truncation_side": ("left",),
-    "use_beam_search": (False,),
-    "web_search_options": (),
-}
-REMEDIES = {
-    "function_call": "is the older form of tool_choice; give that",
-    "functions": "is the older form of tools; give those",
-}
-# Notes of the client to itself or to OpenAI: they change no answer.
-NOTES = frozenset(
-    {
-        "metadata",
-        "parallel_tool_calls",
-        "prompt_cache_key",
-        "safety_identifier",
-        "service_tier",
-        "store",
-        "user",
-    }
-)
-MAX_NAMED_FIELDS = 32
 
 # Fields of SamplingParams that a body has under the same name and type.
 PLAIN_FIELDS = (
@@ -138,16 +95,23 @@ class Body(BaseModel):
     def _check_num_fields(cls, value: Any) -> Any:
         return check_count("fields", value)
 
-    def ignored_header(self) -> dict[str, str]:
-        """The header that names the fields nobody read, in a form that fits a header."""
-        names = sorted(set(self.model_extra or {}) - UNSUPPORTED.keys() - NOTES)
-        shown = [quote(name[:64], safe="") for name in names[:MAX_NAMED_FIELDS]]
-        if len(names) > len(shown):
-            shown.append("...")
-        return {"x-legato-ignored": ",".join(shown)} if shown else {}
+    def ignored(self) -> list[str]:
+        """The places in the body that nobody reads, e.g. "stream_options.x"."""
+        extra = self.model_extra or {}
+        known = UNSUPPORTED.keys() | ADJUSTED.keys() | NOTES
+        names = [name for name, value in extra.items() if value is not None and name not in known]
+        for name, shape in SHAPES.items():
+            if name not in names:
+                names += unread_inside(name, getattr(self, name, None), shape)
+        return names
+
+    def adjusted(self) -> list[str]:
+        """The fields that are taken with another value than the body gives."""
+        extra = self.model_extra or {}
+        return [name for name, kept in ADJUSTED.items() if not is_harmless(extra.get(name), kept)]
 
 
-class GenerationBody(Body):
+class GenerationBody(StructuredFields, Body):
     """What each body that generates may hold; null is like absent: the model's default, else the API's."""
 
     max_tokens: Int64 | None = optional("tokens of the answer at most")
@@ -174,6 +138,9 @@ class GenerationBody(Body):
         "token id to what is added to its logit, -100 to 100"
     )
     skip_special_tokens: bool | None = optional("leave special tokens out of the text", True)
+    cache_prompt: bool | None = optional("false computes the prompt anew, whatever is cached", True)
+    request_id: str | None = optional("a name by which the request can be aborted, beside those it gets")
+    rid: str | None = optional("another spelling of request_id")
     priority: Int64 | None = optional("lower runs earlier", 0)
     cache_salt: str | None = optional("prompts with different salts share no cached prefix", "")
     truncate_prompt_tokens: Annotated[
@@ -184,7 +151,7 @@ class GenerationBody(Body):
     def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
         """What the body says, else what `defaults` say. Raises RequestError naming the field at fault."""
         for name, value in (self.model_extra or {}).items():
-            if name in UNSUPPORTED and not _is_harmless(value, UNSUPPORTED[name]):
+            if name in UNSUPPORTED and not is_harmless(value, UNSUPPORTED[name]):
                 raise unsupported(name)
         given = self.given_params()
         if given.get("max_tokens") == 0 and not self.wants_prompt:
@@ -207,28 +174,34 @@ class GenerationBody(Body):
             given["stop_token_ids"] = tuple(self.stop_token_ids)
         if self.logit_bias is not None:
             given["logit_bias"] = {_token_id(key): bias for key, bias in self.logit_bias.items()}
+        if self.constraint is not None:
+            given["grammar"] = self.constraint.grammar
         return given
 
     def submit_options(self) -> dict[str, Any]:
-        """The keyword arguments of Generator.submit beside prompts and params."""
+        """The keyword arguments of open_stream beside prompts and params."""
         check_limit("cache_salt", len(self.cache_salt or ""), param="cache_salt")
+        own_salt = uuid.uuid4().hex if self.cache_prompt is False else ""  # shared with nobody
         return {
             "priority": self.priority or 0,
-            "cache_salt": self.cache_salt or "",
+            "cache_salt": own_salt or self.cache_salt or "",
             "truncate_prompt_tokens": self.truncate_prompt_tokens,
             "add_special_tokens": self.add_special_tokens is not False,
+            **({"grammar_field": self.constraint.param} if self.constraint else {}),
         }
+
+    def names(self) -> list[str]:
+        """Names of the client's own by which the request can be aborted."""
+        given = {"request_id": self.request_id, "rid": self.rid}
+        for param, name in given.items():
+            check_limit("request_id", len(name or ""), param=param)
+        return [name for name in given.values() if name]
 
 
 def unsupported(param: str) -> RequestError:
     """The refusal of a field that asks for what legato does not do."""
     remedy = REMEDIES.get(param, "is not supported with this value; leave it out")
     return RequestError(f"{param} {remedy}", param=param, code="unsupported")
-
-
-def _is_harmless(value: Any, harmless: tuple[Any, ...]) -> bool:
-    """Compares types too: 0 and false, 1 and true are not the same wish."""
-    return value is None or any(type(value) is type(known) and value == known for known in harmless)
 
 
 def _token_id(key: str) -> int:

@@ -42,6 +42,11 @@ class OpenAIBody(GenerationBody, ReportFields):
         given["prompt_logprobs"] = self.prompt_logprobs
         return given
 
+    def adjusted(self) -> list[str]:
+        """As for every body; and max_tokens, where its newer name says otherwise."""
+        limits = {self.max_tokens, self.max_completion_tokens} - {None}
+        return [*super().adjusted(), *(["max_tokens"] if len(limits) > 1 else [])]
+
     @property
     def wants_prompt(self) -> bool:
         return self.prompt_logprobs is not None
@@ -139,4 +144,4 @@ class DetokenizeBody(Body):
     """Body of /detokenize."""
 
     model: str | None = MODEL
-    tokens: Annotated[TokenIds, Field(description="token ids", examples=[[19556]])]
+    tokens: Annotated[TokenIds, Field(description="token ids", examples=[[72, 105]])]

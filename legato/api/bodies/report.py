@@ -15,7 +15,7 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 class StreamOptions(BaseModel):
     """What a stream tells beside the text."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(extra="allow", strict=True)
 
     include_usage: bool = Field(default=False, description="a last chunk with the usage of the whole call")
     continuous_usage_stats: bool = Field(default=False, description="the usage so far in every chunk")
@@ -33,6 +33,9 @@ class ReportFields(Body):
     )
     return_token_ids: bool | None = optional("ids of the tokens of prompt and answer", False)
     return_tokens_as_token_ids: bool | None = optional("logprobs name tokens token_id:17", False)
+
+    return_timings: bool | None = optional("tell where the answer's time went, as its `timings`", False)
+    timings_per_token: bool | None = optional("the same, in every chunk of a stream", False)
 
     @property
     def num_answers(self) -> int:
@@ -69,5 +72,7 @@ class ReportFields(Body):
             tokens_as_ids=self.return_tokens_as_token_ids is True,
             include_usage=options.include_usage,
             continuous_usage=options.continuous_usage_stats,
+            timings=self.return_timings is True or self.timings_per_token is True,
+            timings_per_token=self.timings_per_token is True,
             **more,
         )

@@ -18,7 +18,7 @@ MODES = ("none", "auto", "required")
 class FunctionBody(BaseModel):
     """A function that the client can call."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(extra="allow", strict=True)
 
     name: Annotated[str, Field(pattern=NAME_PATTERN, description="letters, digits, _ and -, at most 64")]
     description: str | None = optional("what it does, for the model")
@@ -29,7 +29,7 @@ class FunctionBody(BaseModel):
 class ToolBody(BaseModel):
     """One tool."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(extra="allow", strict=True)
 
     type: Literal["function"]
     function: FunctionBody

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from legato.api.answers.measured import open_stream
 from legato.api.answers.plain import join_answers, while_connected
+from legato.api.bodies.contract import contract_headers
 from legato.api.bodies.generation import GenerationBody
 from legato.api.limits import LIMITS
 from legato.api.routes.vllm_proxy import VllmProxy
@@ -55,24 +56,26 @@ class PromptsBody(GenerationBody):
 
 @router.post("/basic_generate", response_model=None, summary="Prompt and continuation, greedy, 50 tokens")
 async def basic_generate(body: PromptBody, request: Request, models: ModelsDep) -> Response:
-    [text] = await _continue_all(request, models, body, [body.prompt])
-    return JSONResponse({"generated_text": text}, headers=body.ignored_header())
+    [text], headers = await _continue_all(request, models, body, [body.prompt])
+    return JSONResponse({"generated_text": text}, headers=headers)
 
 
 @router.post("/generate", response_model=None, summary="Each prompt and its continuation, greedy, 50 tokens")
 async def generate(body: PromptsBody, request: Request, models: ModelsDep) -> Response:
     """The texts stand in the order of the prompts, however they were batched."""
-    texts = await _continue_all(request, models, body, body.prompts) if body.prompts else []
-    return JSONResponse({"generated_texts": texts}, headers=body.ignored_header())
+    texts, headers = await _continue_all(request, models, body, body.prompts)
+    return JSONResponse({"generated_texts": texts}, headers=headers)
 
 
 @router.post("/generate_stream", response_model=None, summary="One event a token, at most 20 tokens")
 async def generate_stream(body: PromptBody, request: Request, models: ModelsDep) -> Response:
     """Server-Sent Events `{"token", "sequence_id"}`; the stream ends by closing."""
-    params = _lesson_params(body, STREAM_DEFAULTS)
+    params, headers = _read_body(request, body, STREAM_DEFAULTS)
     _, service = await models.find_started(None)
-    stream = await open_stream(request, service, [body.prompt], params, **body.submit_options())
-    return EventStream(_token_events(stream), stream, has_done=False, headers=body.ignored_header())
+    stream = await open_stream(
+        request, service, [body.prompt], params, names=body.names(), **body.submit_options()
+    )
+    return EventStream(_token_events(stream), stream, has_done=False, headers=headers)
 
 
 @router.post(
@@ -80,21 +83,26 @@ async def generate_stream(body: PromptBody, request: Request, models: ModelsDep)
 )
 async def generate_vllm(body: PromptsBody, request: Request) -> Response:
     """Asks the OpenAI server that --vllm-url names; 503 where none is named."""
-    params = _lesson_params(body, VLLM_DEFAULTS)
+    params, headers = _read_body(request, body, VLLM_DEFAULTS)
     proxy: VllmProxy = request.app.state.vllm
     texts = await while_connected(request, proxy.complete(body.prompts, params)) if body.prompts else []
-    return JSONResponse({"generated_texts": texts}, headers=body.ignored_header())
+    return JSONResponse({"generated_texts": texts}, headers=headers)
 
 
 async def _continue_all(
     request: Request, models: ServedModels, body: GenerationBody, prompts: list[str]
-) -> list[str]:
-    params = _lesson_params(body, GENERATE_DEFAULTS)
+) -> tuple[list[str], dict[str, str]]:
+    """Each prompt with its continuation, and the headers of the answer."""
+    params, headers = _read_body(request, body, GENERATE_DEFAULTS)
+    if not prompts:
+        return [], headers
     _, service = await models.find_started(None)
     field = "prompt" if isinstance(body, PromptBody) else "prompts"
-    stream = await open_stream(request, service, prompts, params, prompt_field=field, **body.submit_options())
+    stream = await open_stream(
+        request, service, prompts, params, prompt_field=field, names=body.names(), **body.submit_options()
+    )
     answers = await join_answers(request, stream, len(prompts))
-    return [prompt + answer.text for prompt, answer in zip(prompts, answers, strict=True)]
+    return [prompt + answer.text for prompt, answer in zip(prompts, answers, strict=True)], headers
 
 
 async def _token_events(stream: TextStream) -> AsyncGenerator[dict[str, str], None]:
@@ -107,11 +115,18 @@ async def _token_events(stream: TextStream) -> AsyncGenerator[dict[str, str], No
             yield {"token": delta.text, "sequence_id": sequence_id}
 
 
-def _lesson_params(body: GenerationBody, defaults: dict[str, Any]) -> SamplingParams:
-    """Sampling settings of a body. Raises RequestValidationError, FastAPI's 422, when they do not fit."""
+def _read_body(
+    request: Request, body: GenerationBody, defaults: dict[str, Any]
+) -> tuple[SamplingParams, dict[str, str]]:
+    """What a body asks for, and the headers of its answer.
+
+    Raises RequestValidationError, FastAPI's 422, when it does not fit.
+    """
     with _answered_as_422():
+        headers = contract_headers(request, body)
         body.submit_options()
-        return body.sampling_params(defaults)
+        body.names()
+        return body.sampling_params(defaults), headers
 
 
 @contextmanager

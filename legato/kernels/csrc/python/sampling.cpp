@@ -54,7 +54,7 @@ nb::tuple sample_rows(
     const Array<float, 1>& min_ps, const Array<double, 1>& numbers, const Array<int32_t, 1>& added_starts,
     const Array<int32_t, 1>& added_ids, const Array<float, 1>& added_values, const Array<double, 2>& penalties,
     const Array<int32_t, 1>& seen_starts, const Array<int32_t, 1>& seen_ids, const Array<int32_t, 1>& seen_counts,
-    const Array<int32_t, 1>& num_logprobs) {
+    const Array<int32_t, 1>& num_logprobs, const Array<uint32_t, 2>& masks, const Array<int32_t, 1>& mask_rows) {
     const auto num_rows = static_cast<int64_t>(logits.shape(0)), vocab = static_cast<int64_t>(logits.shape(1));
     require_size("temperatures", temperatures.size(), num_rows);
     require_size("top_ks", top_ks.size(), num_rows);
@@ -64,6 +64,7 @@ nb::tuple sample_rows(
     require_size("penalties", penalties.size(), num_rows * 3);
     check_list("added_starts", added_starts, num_rows, added_ids.size(), added_values.size());
     check_list("seen_starts", seen_starts, num_rows, seen_ids.size(), seen_counts.size());
+    if (mask_rows.size() != 0) require_size("mask_rows", mask_rows.size(), num_rows);
     const auto max_logprobs = checked_num_logprobs(num_logprobs, num_rows, vocab, -1);
     const SamplingRows rows{num_rows,
                             vocab,
@@ -80,6 +81,10 @@ nb::tuple sample_rows(
                             seen_starts.data(),
                             seen_ids.data(),
                             seen_counts.data(),
+                            static_cast<int64_t>(masks.shape(0)),
+                            static_cast<int64_t>(masks.shape(1)),
+                            masks.data(),
+                            mask_rows.size() == 0 ? nullptr : mask_rows.data(),
                             num_logprobs.data()};
     auto tokens = new_array<int32_t, 1>({logits.shape(0)});
     LogprobArrays logprobs(logits.shape(0), static_cast<size_t>(max_logprobs));
@@ -110,7 +115,7 @@ void bind_sampling(nb::class_<Device>& device) {
              "top_ps"_a.noconvert(), "min_ps"_a.noconvert(), "numbers"_a.noconvert(), "added_starts"_a.noconvert(),
              "added_ids"_a.noconvert(), "added_values"_a.noconvert(), "penalties"_a.noconvert(),
              "seen_starts"_a.noconvert(), "seen_ids"_a.noconvert(), "seen_counts"_a.noconvert(),
-             "num_logprobs"_a.noconvert())
+             "num_logprobs"_a.noconvert(), "masks"_a.noconvert(), "mask_rows"_a.noconvert())
         .def("score_rows", &score_rows, "logits"_a.noconvert(), "token_ids"_a.noconvert(),
              "num_logprobs"_a.noconvert());
 }

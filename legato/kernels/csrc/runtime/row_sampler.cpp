@@ -32,6 +32,18 @@ void check_ids(const char* name, const int32_t* ids, int64_t count, int64_t voca
     }
 }
 
+// -infinity for the tokens that the row's mask, if it has one, does not allow.
+void forbid(const SamplingRows& rows, int64_t row, float* logits) {
+    if (rows.mask_rows == nullptr || rows.mask_rows[row] < 0) return;
+    const auto* mask = rows.masks + rows.mask_rows[row] * rows.num_words;
+    constexpr auto kForbidden = -std::numeric_limits<float>::infinity();
+    for (int64_t begin = 0; begin < rows.vocab; begin += 32) {
+        const auto allowed = begin / 32 < rows.num_words ? mask[begin / 32] : 0;
+        const auto end = std::min(begin + 32, rows.vocab);
+        for (auto i = begin; i < end; ++i) logits[i] = (allowed >> (i - begin) & 1) != 0 ? logits[i] : kForbidden;
+    }
+}
+
 void add_biases(const SamplingRows& rows, int64_t row, float* logits) {
     for (auto i = rows.added_starts[row]; i < rows.added_starts[row + 1]; ++i) {
         logits[rows.added_ids[i]] += rows.added_values[i];
@@ -56,6 +68,9 @@ void penalize(const SamplingRows& rows, int64_t row, float* logits) {
 void RowSampler::sample(const SamplingRows& rows, int32_t* tokens, const RowLogprobs& logprobs) {
     check_ids("added_ids", rows.added_ids, rows.added_starts[rows.num_rows], rows.vocab);
     check_ids("seen_ids", rows.seen_ids, rows.seen_starts[rows.num_rows], rows.vocab);
+    if (rows.mask_rows != nullptr && *std::max_element(rows.mask_rows, rows.mask_rows + rows.num_rows) >= rows.num_masks) {
+        throw std::invalid_argument("mask_rows: names more masks than the " + std::to_string(rows.num_masks) + " there are");
+    }
     std::lock_guard lock(mutex_);
     const auto thread_bytes = 2 * rows.vocab * static_cast<int64_t>(sizeof(float));
     if (scratch_.num_bytes() < thread_bytes * pool_.num_threads()) scratch_ = Memory(thread_bytes * pool_.num_threads());
@@ -90,6 +105,7 @@ void RowSampler::score(const ScoredRows& rows, const RowLogprobs& logprobs) {
 int32_t RowSampler::sample_row(const SamplingRows& rows, int64_t row, float* scratch) const {
     auto* logits = rows.logits + row * rows.vocab;
     if (!are_finite(logits, rows.vocab)) return -1;
+    forbid(rows, row, logits);
     add_biases(rows, row, logits);
     penalize(rows, row, logits);
     if (rows.temperatures[row] == 0) return kernels_.argmax(logits, rows.vocab);

@@ -30,6 +30,12 @@ struct SamplingRows {
     const int32_t* seen_ids;     // of the tokens in prompt or output
     const int32_t* seen_counts;  // how often each is in the output
 
+    // What rows may become: bit i of word w is the token 32 * w + i, tokens past the last word are not allowed. A mask
+    // leaves its row something.
+    int64_t num_masks, num_words;
+    const uint32_t* masks;     // [num_masks, num_words]
+    const int32_t* mask_rows;  // [num_rows], the mask of each row, -1: every token; null: all rows every token
+
     const int32_t* num_logprobs;  // [num_rows], of most likely tokens, 0 to RowLogprobs::max_logprobs; -1: no logprobs
 };
 
@@ -54,7 +60,7 @@ class RowSampler {
     RowSampler(const Kernels& kernels, ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
 
     // Gives tokens [num_rows], -1 for a row whose logits are not all finite, and the logprobs that are asked for.
-    // Throws std::invalid_argument for an id outside the vocabulary.
+    // Throws std::invalid_argument for an id outside the vocabulary, or a mask that is not there.
     void sample(const SamplingRows& rows, int32_t* tokens, const RowLogprobs& logprobs);
 
     // Gives each row's logprobs; `own` is NaN for a row whose logits are not all finite. Throws like sample().

@@ -1,0 +1,68 @@
+"""The one door to llguidance: a tokenizer's tokens as it knows them, and the matcher of a grammar.
+
+Both processes come through here: what the API process has found to be a grammar, the engine can build. To
+import it takes a tenth of a second, so that is done with the first grammar.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+from legato.core.errors import ModelError, RequestError
+
+# Bounds of the work and the memory that one grammar may take. A lexer's state is one to two kilobytes.
+LIMITS = LLParserLimits(
+    initial_lexer_fuel=1_000_000,
+    step_lexer_fuel=200_000,
+    step_max_items=50_000,
+    max_items_in_row=2_000,
+    max_grammar_size=200_000,
+    max_lexer_states=25_000,
+    verbose_errors=False,
+)
+MAX_REASON_CHARS = 500
+
+
+def open_token_table(file: Path, eos_ids: Iterable[int]) -> LLTokenizer:
+    """The tokens of a tokenizer.json; a grammar that is fulfilled may be followed by any of eos_ids.
+
+    Raises ModelError when its tokens are no bytes of text, or it has none of those ids.
+    """
+    try:
+        return _table(file, sorted(eos_ids))
+    except (KeyboardInterrupt, SystemExit, ModelError):
+        raise
+    except BaseException as error:  # a panic of the library is no Exception
+        raise ModelError(f"{file} cannot be used to constrain answers: {error}") from error
+
+
+def _table(file: Path, eos_ids: list[int]) -> LLTokenizer:
+    try:
+        return LLTokenizer(str(file), eos_token=eos_ids)
+    except ValueError:
+        num_tokens = LLTokenizer(str(file)).vocab_size
+        known = [
+            token_id for token_id in eos_ids if token_id < num_tokens
+        ]  # a model may have more than it uses
+        if known == eos_ids and known:
+            raise
+    if not known:
+        raise ModelError("the model has no end-of-sequence token, so nothing could end a constrained answer")
+    return LLTokenizer(str(file), eos_token=known)
+
+
+def build_matcher(table: LLTokenizer, grammar: str) -> LLMatcher:
+    """The matcher of a text that begins here. Raises RequestError with the reason when there is none."""
+    matcher = LLMatcher(table, grammar, log_level=0, limits=LIMITS)
+    if matcher.is_error():
+        raise RequestError(reason_of(matcher), param="grammar", code="invalid_grammar")
+    return matcher
+
+
+def reason_of(matcher: LLMatcher) -> str:
+    """Why a matcher can go no further, in llguidance's words."""
+    reason = matcher.get_error() or matcher.stop_reason()
+    if "coerce_one_of" in reason:  # an option that is not the client's to set
+        return "the schemas of oneOf may overlap, which is not supported; use anyOf"
+    return reason.removesuffix("<non-verbose/>").strip()[:MAX_REASON_CHARS]

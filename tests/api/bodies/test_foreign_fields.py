@@ -1,0 +1,83 @@
+"""Every field of the official SDK is honoured, refused, adjusted, a note or ignored: one of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from openai.types import completion_create_params
+from openai.types.chat import completion_create_params as chat_create_params
+
+from legato.api.bodies.foreign_fields import ADJUSTED, NOTES, UNSUPPORTED, is_harmless
+from legato.api.bodies.openai import ChatBody, CompletionBody, OpenAIBody
+from tests.api.openai_calls import USER, refused
+
+# What the SDK may send and legato ignores, telling so in the header.
+IGNORED = {ChatBody: {"reasoning_effort", "verbosity"}, CompletionBody: set[str]()}
+PARAMS = {
+    ChatBody: [
+        chat_create_params.CompletionCreateParamsNonStreaming,
+        chat_create_params.CompletionCreateParamsStreaming,
+    ],
+    CompletionBody: [
+        completion_create_params.CompletionCreateParamsNonStreaming,
+        completion_create_params.CompletionCreateParamsStreaming,
+    ],
+}
+
+
+def sdk_fields(body: type[OpenAIBody]) -> set[str]:
+    return {name for params in PARAMS[body] for name in params.__annotations__}  # its bases' too
+
+
+@pytest.mark.parametrize("body", PARAMS)
+def test_every_field_of_the_sdk_has_its_place(body: type[OpenAIBody]) -> None:
+    foreign = sdk_fields(body) - body.model_fields.keys()
+    assert len(sdk_fields(body)) > 15
+    assert foreign - UNSUPPORTED.keys() - ADJUSTED.keys() - NOTES == IGNORED[body]
+
+
+def test_a_field_stands_in_one_table() -> None:
+    names = [*UNSUPPORTED, *ADJUSTED, *NOTES]
+    assert len(names) == len(set(names))
+
+
+def asking(harmless: tuple[Any, ...]) -> Any:
+    """A value that a table's row does not pass."""
+    return next(value for value in (True, 7, "x") if not is_harmless(value, harmless))
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_what_would_change_the_answer_is_refused_and_what_asks_for_nothing_passes(
+    client: TestClient, name: str
+) -> None:
+    honoured = CompletionBody.model_fields.keys()
+    for value in () if name in honoured else (None, *UNSUPPORTED[name]):
+        response = client.post("/v1/completions", json={"prompt": "a", name: value})
+        assert response.status_code == 200, response.text
+        assert "x-legato-ignored" not in response.headers
+    if name not in honoured:
+        body = {"prompt": "a", name: asking(UNSUPPORTED[name])}
+        error = refused(client, "/v1/completions", body)
+        assert (error["param"], error["code"]) == (name, "unsupported")
+
+
+def test_what_the_page_of_llama_cpp_sends_is_served(client: TestClient) -> None:
+    off: Mapping[str, Any] = {
+        "dynatemp_range": 0,
+        "dynatemp_exponent": 1,
+        "typical_p": 1,
+        "xtc_probability": 0,
+        "xtc_threshold": 0.1,
+        "repeat_last_n": 64,
+        "repeat_penalty": 1,
+        "dry_multiplier": 0,
+        "dry_base": 1.75,
+        "dry_allowed_length": 2,
+        "dry_penalty_last_n": -1,
+    }
+    response = client.post(
+        "/v1/chat/completions", json={"messages": [USER], **off, "top_k": 40, "min_p": 0.05}
+    )
+    assert response.status_code == 200
+    assert "x-legato-ignored" not in response.headers
