@@ -25,6 +25,7 @@ class Environment:
 
     def __init__(self, folder: Path, requirements: Sequence[Sequence[str]]) -> None:
         self.folder = folder
+        self.home = folder / "home"
         self._requirements = requirements
 
     def install(self) -> float | None:
@@ -44,11 +45,10 @@ class Environment:
 
     def run(self, program: str, *argv: object) -> None:
         """Run a program of the environment. Raises ConformanceError with the end of what it wrote."""
-        home = self.folder / "home"
-        home.mkdir(exist_ok=True)
+        self.home.mkdir(exist_ok=True)
         # without the network: all that a client may read lies on this machine
         offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-        environ = {**os.environ, **offline, "HOME": str(home), "HF_HOME": str(home / "hf"), "COLUMNS": "200"}
+        environ = {**os.environ, **offline, "HOME": str(self.home), "HF_HOME": str(self.home / "hf")}
         for name in ("PYTHONPATH", "OPENAI_API_KEY"):
             environ.pop(name, None)
         _run([str(self.folder / "venv/bin" / program), *map(str, argv)], program, environ)

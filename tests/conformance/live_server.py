@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from legato.bench.server_process import ServerProcess
 from legato.core.config import DEFAULT_MODEL
 
-_SAMPLE = re.compile(
-    r'^legato_(\w+)_total\{.*?(?:(?:finished_reason|reason)="(\w+)")?\} ([\d.e+]+)$', re.MULTILINE
-)
+_SAMPLE = re.compile(r"^legato_(\w+)_total\{(.*)\} (\S+)$", re.MULTILINE)
+_REASON = re.compile(r'reason="(\w+)"')
 
 
 @dataclass
@@ -58,7 +57,11 @@ class LiveServer:
     def _totals(self) -> dict[str, float]:
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=30) as response:
             text = response.read().decode()
-        return {f"{name} {label}".strip(): float(value) for name, label, value in _SAMPLE.findall(text)}
+        totals = {}
+        for name, labels, value in _SAMPLE.findall(text):
+            reason = _REASON.search(labels)
+            totals[f"{name} {reason[1]}" if reason else name] = float(value)
+        return totals
 
 
 @contextmanager
