@@ -73,6 +73,12 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     },
 }
 
+# An answer that comes whole or, with stream: true, as events.
+STREAMED_RESPONSE: dict[str, Any] = {
+    "description": "The answer, whole or as events",
+    "content": {"application/json": {}, "text/event-stream": {"schema": {"type": "string"}}},
+}
+
 # Routes of the serving lesson answer a body that does not fit as FastAPI does: 422 with the list of faults.
 LESSON_PATHS = frozenset({"/basic_generate", "/generate", "/generate_stream", "/generate_vllm"})
 
@@ -146,8 +152,8 @@ def _shortened(fault: dict[str, Any]) -> dict[str, Any]:
     given = fault.get("input")
     if isinstance(given, str):
         given = given[:MAX_NAME_CHARS]
-    elif isinstance(given, list | dict):
-        given = None
+    elif not isinstance(given, int) and not (isinstance(given, float) and math.isfinite(given)):
+        given = None  # what is long, or no JSON: bytes of another content type, 1e999
     return {"type": fault["type"], "loc": loc, "msg": fault["msg"], "input": given}
 
 

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from legato.core.sampling_params import SamplingParams
 
+NO_POSITIONS = range(0)
+
 
 @dataclass(frozen=True, slots=True)
 class RowStart:
@@ -39,7 +41,7 @@ class ScheduledChunk(NamedTuple):  # made for every request in every step: half 
     page_start: int
     new_pages: tuple[int, ...]
     row_start: RowStart | None = None
-    scored: range = range(0)
+    scored: range = NO_POSITIONS
     completes: bool = False
 
     @property

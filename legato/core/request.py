@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from legato.core.plan import TokenLogprobs
+from legato.core.plan import NO_POSITIONS, TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
 
 
@@ -55,8 +55,14 @@ class Request:
     num_preemptions: int = 0
     last_turn: int = -1  # rank of its last turn among all that the scheduler has given
     pages_written: int = field(default=0, repr=False)  # pages that the executor's table knows already
-    scored_len: int = 0  # positions whose logits launched forwards have computed for prompt_logprobs
+    score_end: int = field(
+        init=False
+    )  # positions whose logits prompt_logprobs want: all but the prompt's last
+    scored_len: int = 0  # of these, those that launched forwards have computed
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list, repr=False)  # until the first output
+
+    def __post_init__(self) -> None:
+        self.score_end = self.prompt_len - 1 if self.is_scored else 0
 
     @property
     def extend_len(self) -> int:
@@ -85,14 +91,14 @@ class Request:
     @property
     def is_scoring(self) -> bool:
         """Whether logits of its prompt are still to be computed for them."""
-        return self.is_scored and self.scored_len < self.prompt_len - 1
+        return self.scored_len < self.score_end
 
     @property
     def scored(self) -> range:
         """Positions of the next forward whose logits give the logprobs of the prompt tokens after them."""
         if not self.is_scoring:
-            return range(0)
-        return range(max(self.cached_len, self.scored_len), min(self.device_len, self.prompt_len - 1))
+            return NO_POSITIONS
+        return range(max(self.cached_len, self.scored_len), min(self.device_len, self.score_end))
 
     @property
     def hit_end(self) -> int:
@@ -142,7 +148,8 @@ class Request:
     def complete_chunk(self) -> None:
         """Count a launched forward that ended inside the known tokens: nothing was sampled."""
         self._expect(RequestState.PREFILLING)
-        self._count_scored()
+        if self.is_scoring:
+            self._count_scored()
         self.cached_len = self.device_len
         self._check()
 
@@ -151,14 +158,16 @@ class Request:
         self._expect(RequestState.PREFILLING)
         if self.remain_len > 0:
             raise LedgerError(f"{self.request_id}: {self.remain_len} tokens are still to be computed")
-        self._count_scored()
+        if self.is_scoring:
+            self._count_scored()
         self.cached_len = self.device_len
         self.state = RequestState.DECODING
 
     def complete_one(self) -> None:
         """Count a launched forward that sampled: its token's place is opened before its value is known."""
         self._expect(RequestState.PREFILLING, RequestState.DECODING)
-        self._count_scored()
+        if self.is_scoring:
+            self._count_scored()
         self.cached_len = self.device_len
         self.device_len += 1
         self.state = RequestState.DECODING
@@ -200,8 +209,7 @@ class Request:
         self.state = RequestState.FINISHED
 
     def _count_scored(self) -> None:
-        if self.is_scoring:
-            self.scored_len = max(self.scored_len, self.scored.stop)
+        self.scored_len = max(self.scored_len, self.scored.stop)
 
     def _expect(self, *states: RequestState) -> None:
         if self.state not in states:

@@ -1,9 +1,9 @@
 """The scheduler: plan() a step, note that it was launched, update() with what it sampled."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from legato.core.config import SchedulerConfig
 from legato.core.plan import RowError, StepOutput, StepPlan, TokenLogprobs
@@ -14,8 +14,6 @@ from legato.scheduler.admission import Admission
 from legato.scheduler.policy import BatchingPolicy
 from legato.scheduler.step_draft import StepDraft
 from legato.scheduler.waiting_queue import WaitingQueue
-
-Value = TypeVar("Value")
 
 
 class Rows(Protocol):
@@ -133,24 +131,21 @@ class Scheduler:
 
     def update(self, output: StepOutput) -> list[Event]:
         """Record what a step gave; end the requests that it completes, or breaks."""
-        events: list[Event] = []
-        for request, error in self._not_ended(output.errors):
-            self._end(request, FinishReason.ABORT)
-            events.append(Broken(request, error))
-        for request, prompt_logprobs in self._not_ended(output.prompt_logprobs):
-            request.append_logprobs(prompt_logprobs)
-        for request, _ in self._not_ended(dict.fromkeys(output.completed)):
-            self._end(request, FinishReason.LENGTH)
-            events.append(PromptComputed(request, request.prompt_logprobs))
-        for request, token_id in self._not_ended(output.token_ids):
-            request.append_host(token_id)
-            logprobs = output.logprobs.get(request.request_id)
-            scores, request.prompt_logprobs = request.prompt_logprobs, []  # sent once, then kept by nobody
-            events.append(NewToken(request, request.output_len - 1, token_id, logprobs, scores))
-            if token_id in request.ending_ids and request.output_len >= request.params.min_tokens:
-                self._end(request, FinishReason.STOP)
-            elif len(request.token_ids) == request.max_device_len:
+        events: list[Event] = []  # none of requests that have ended while the step was in flight
+        for request_id, error in output.errors.items():
+            if request := self._requests.get(request_id):
+                self._end(request, FinishReason.ABORT)
+                events.append(Broken(request, error))
+        for request_id, prompt_logprobs in output.prompt_logprobs.items():
+            if request := self._requests.get(request_id):
+                request.append_logprobs(prompt_logprobs)
+        for request_id in output.completed:
+            if request := self._requests.get(request_id):
                 self._end(request, FinishReason.LENGTH)
+                events.append(PromptComputed(request, request.prompt_logprobs))
+        for request_id, token_id in output.token_ids.items():
+            if request := self._requests.get(request_id):
+                events.append(self._take_token(request, token_id, output.logprobs.get(request_id)))
         return events
 
     def check_integrity(self) -> None:
@@ -161,6 +156,18 @@ class Scheduler:
         assert self._requests.keys() == self.running.keys() | {request.request_id for request in self.waiting}
         if not self.running:
             assert self.kv.usage().held == 0, self.kv.usage()
+
+    def _take_token(self, request: Request, token_id: int, logprobs: TokenLogprobs | None) -> NewToken:
+        request.append_host(token_id)
+        index = request.output_len - 1
+        if token_id in request.ending_ids and index + 1 >= request.params.min_tokens:
+            self._end(request, FinishReason.STOP)
+        elif len(request.token_ids) == request.max_device_len:
+            self._end(request, FinishReason.LENGTH)
+        if not request.prompt_logprobs:
+            return NewToken(request, index, token_id, logprobs)
+        scores, request.prompt_logprobs = request.prompt_logprobs, []  # sent once, then kept by nobody
+        return NewToken(request, index, token_id, logprobs, scores)
 
     # A step, in the order in which continuous batching fills it.
 
@@ -293,12 +300,6 @@ class Scheduler:
         self._give_back(request)
         request.preempt()
         self.waiting.add(request)
-
-    def _not_ended(self, values: Mapping[str, Value]) -> Iterator[tuple[Request, Value]]:
-        """The values of those requests that have not ended while the step was in flight."""
-        for request_id, value in values.items():
-            if request := self._requests.get(request_id):
-                yield request, value
 
     def _end(self, request: Request, reason: FinishReason) -> None:
         if request.is_admitted:

@@ -30,7 +30,7 @@ class StepDraft:
             num_tokens, num_scores = min(num_tokens, self.fair_share), min(num_scores, self.fair_scores)
         if request.is_scoring:
             scored_end = max(request.device_len, request.scored_len) + num_scores
-            if scored_end < request.prompt_len - 1:
+            if scored_end < request.score_end:
                 num_tokens = min(num_tokens, scored_end - request.device_len)
         return num_tokens
 
@@ -42,17 +42,18 @@ class StepDraft:
         self.tokens_left -= request.extend_len
         self.scores_left -= len(scored)
         reaches_end = request.device_len >= len(request.token_ids)
+        has_room = request.remain_len > 0
         self.chunks[request.request_id] = ScheduledChunk(
             request_id=request.request_id,
             row=request.row,
             start=request.cached_len,
             num_tokens=request.extend_len,
-            samples=reaches_end and request.remain_len > 0,
+            samples=reaches_end and has_room,
             page_start=request.pages_written,
             new_pages=tuple(pages[request.pages_written :]),
             row_start=None if request.pages_written else _row_start(request),
             scored=scored,
-            completes=reaches_end and request.remain_len == 0,
+            completes=reaches_end and not has_room,
         )
         request.pages_written = len(pages)
 

@@ -25,7 +25,7 @@ WORDS = [
     " ",
     "x",
 ]
-END_ID = 273  # of <|end|>, which ends an answer unless ignore_eos
+END_ID = 272  # of <|end|>, which ends an answer unless ignore_eos
 ROUTES = ("/v1/chat/completions", "/v1/completions")
 
 
@@ -142,7 +142,10 @@ def random_call(random: Random) -> tuple[str, dict[str, Any]]:
         return path, body
     texts = [random_text(random) for _ in range(random.choice([1, 1, 2]))]
     body["prompt"] = [list(text.encode()) for text in texts] if random.random() < 0.3 else texts
-    body["echo"] = random.random() < 0.4 and not wants_logprobs
+    body["echo"] = random.random() < 0.4
+    if body["echo"] and random.random() < 0.2:
+        body["max_tokens"] = 0
+        body.pop("min_tokens", None)
     if wants_logprobs:
         body["logprobs"] = random.choice([0, 2])
     return path, body

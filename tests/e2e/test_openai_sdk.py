@@ -116,6 +116,31 @@ def test_completions_have_their_lists(sdk: openai.OpenAI) -> None:
     assert answer.usage.completion_tokens == 24
 
 
+def test_echo_scores_a_text_as_it_was_scored_when_it_was_generated(sdk: openai.OpenAI) -> None:
+    prompts = [[97, 98, 32], list("한국 the".encode())]
+    ids = {"return_token_ids": True, **IGNORE_EOS}
+    made = sdk.completions.create(
+        model="tiny", prompt=prompts, max_tokens=8, logprobs=1, temperature=0, extra_body=ids
+    )
+    texts = [prompt + choice.token_ids for prompt, choice in zip(prompts, made.choices, strict=True)]  # type: ignore[attr-defined]
+
+    scored = sdk.completions.create(
+        model="tiny", prompt=texts, max_tokens=1, echo=True, logprobs=1, temperature=0, seed=1234
+    )
+
+    for prompt, text, before, after in zip(prompts, texts, made.choices, scored.choices, strict=True):
+        assert before.logprobs is not None
+        assert after.logprobs is not None
+        assert after.logprobs.token_logprobs is not None
+        assert len(after.logprobs.token_logprobs) == len(text) + 1
+        assert after.logprobs.token_logprobs[0] is None
+        made_here = slice(len(prompt), -1)
+        assert after.logprobs.token_logprobs[made_here] == before.logprobs.token_logprobs
+        assert (after.logprobs.top_logprobs or [])[made_here] == before.logprobs.top_logprobs
+        assert (after.logprobs.tokens or [])[made_here] == before.logprobs.tokens
+        assert after.text.startswith(bytes(prompt).decode() + before.text.rstrip("\ufffd"))
+
+
 def test_refusals_name_their_field(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as refusal:
         sdk.chat.completions.create(**CHAT | {"top_logprobs": 21})

@@ -54,24 +54,26 @@ def check(body: dict[str, Any], answered: Answered) -> None:
     assert max(num_tokens) <= body["max_tokens"]
     for choice in answered.choices.values():
         assert len(choice.finish_reasons) == 1
+        num_echoed = len(choice.prompt_token_ids or []) if body.get("echo") else 0
         for values in choice.logprobs.values():
-            num_echoed = len(choice.prompt_token_ids or []) if body.get("echo") else 0
             assert len(values) in (0, num_echoed + len(choice.token_ids))  # 0: refusal
         if choice.logprobs:
-            assert text_of(choice, skips=body["skip_special_tokens"]).startswith(choice.text)
+            assert text_of(choice, body, num_echoed).startswith(choice.text)
     prompts = {index // body["n"]: choice.prompt_token_ids for index, choice in answered.choices.items()}
     assert answered.usage["prompt_tokens"] == sum(map(len, filter(None, prompts.values())))
 
 
-def text_of(choice: Choice, *, skips: bool) -> str:
-    """The text that the tokens of the logprobs make, which an answer may be cut from."""
+def text_of(choice: Choice, body: dict[str, Any], num_echoed: int) -> str:
+    """The text of the tokens that have logprobs; a stop text, or half of one, may be its end."""
     if "content" in choice.logprobs:
         tokens = [(entry["token"], bytes(entry["bytes"])) for entry in choice.logprobs["content"]]
     else:
         tokens = [(token, bytes_of(token)) for token in choice.logprobs["tokens"]]
-    return b"".join(data for token, data in tokens if not (skips and token == "<|end|>")).decode(
-        errors="replace"
-    )
+    if isinstance(choice.stop_reason, int) and not body["include_stop_str_in_output"]:
+        tokens.pop()
+    skipped_from = num_echoed if body["skip_special_tokens"] else len(tokens)
+    shown = [data for place, (token, data) in enumerate(tokens) if token != "<|end|>" or place < skipped_from]
+    return b"".join(shown).decode(errors="replace")
 
 
 def bytes_of(token: str) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 
 import legato.engine.assembly as assembly
 from legato.core.config import EngineConfig, SchedulerConfig
-from legato.ipc.messages import Accepted, AddRequest, Failed
+from legato.ipc.messages import Accepted, AddRequest, Failed, TokenOutput
 from legato.modelfiles.model_config import ModelConfig
 from tests.engine.runs import Model, Run, build_engine, run, run_alone, same_bits, seeded_requests
 from tests.fakes import random_model
@@ -32,6 +32,7 @@ MODES = {
     "static": {"batching": "static"},
     "prefill first": {"batching": "prefill-first"},
 }
+SHORT_MODES = ("batched", "chunks of 7", "preempted")  # of the slow backend
 VOCAB_SIZE = 512
 
 
@@ -68,18 +69,27 @@ def alone(backend: str) -> Run:
 
 
 @pytest.fixture
-def max_step_scores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+def max_step_scores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     resolve = assembly.resolve_scheduling
 
     def changed(config: EngineConfig, max_model_len: int) -> SchedulerConfig:
         return replace(resolve(config, max_model_len), max_step_scores=request.param)
 
     monkeypatch.setattr(assembly, "resolve_scheduling", changed)
-    return request.param
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("backend", "mode"),
+    [
+        *(("cpu", mode) for mode in MODES),
+        *(("reference", mode) for mode in SHORT_MODES),
+        *(
+            pytest.param("reference", mode, marks=pytest.mark.slow)
+            for mode in MODES
+            if mode not in SHORT_MODES
+        ),
+    ],
+)
 def test_logprobs_have_the_bits_that_they_have_alone(mode: str, backend: str) -> None:
     found = run(build_engine(model(), **BACKENDS[backend], **MODES[mode]), requests_with_logprobs())
     same_bits(found, alone(backend))
@@ -88,11 +98,18 @@ def test_logprobs_have_the_bits_that_they_have_alone(mode: str, backend: str) ->
         assert found.prefix_hits > 0
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("max_step_scores", [1, 7, 512], indirect=True)
-def test_bits_do_not_depend_on_how_many_are_scored_in_a_step(backend: str, max_step_scores: int) -> None:
+@pytest.mark.parametrize(
+    ("backend", "max_step_scores"),
+    [
+        *(("cpu", count) for count in (1, 7, 512)),
+        ("reference", 7),
+        *(pytest.param("reference", count, marks=pytest.mark.slow) for count in (1, 512)),
+    ],
+    indirect=["max_step_scores"],
+)
+@pytest.mark.usefixtures("max_step_scores")
+def test_bits_do_not_depend_on_how_many_are_scored_in_a_step(backend: str) -> None:
     found = run(build_engine(model(), **BACKENDS[backend]), requests_with_logprobs())
-    assert max_step_scores in (1, 7, 512)
     same_bits(found, alone(backend))
 
 
@@ -156,7 +173,7 @@ def test_damaged_logits_inside_a_scored_prompt_end_that_request_alone(backend: s
     damaged[1]["embed_tokens"][9] = np.nan
     params = replace(requests_with_logprobs()[0].params, max_tokens=0, prompt_logprobs=2)
 
-    def outputs(built: Model, second_id: int) -> dict[str, object]:
+    def outputs(built: Model, second_id: int) -> dict[str, TokenOutput | Failed]:
         engine = build_engine(built, **BACKENDS[backend], overlap=False)
         for request_id, ids in (("bad", [4, second_id, 6, 7]), ("good", [4, 5, 6, 7])):
             message = AddRequest(request_id=request_id, token_ids=ids, params=params, seed=0)
@@ -171,4 +188,5 @@ def test_damaged_logits_inside_a_scored_prompt_end_that_request_alone(backend: s
     expected, found = outputs(model(), 9), outputs(damaged, 9)
     assert isinstance(found["bad"], Failed)
     assert found["bad"].code == "non_finite_logits"
-    assert found["good"] == expected["good"]
+    assert found["good"].prompt_logprobs == expected["good"].prompt_logprobs
+    assert len(found["good"].prompt_logprobs) == 3

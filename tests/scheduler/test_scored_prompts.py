@@ -1,5 +1,7 @@
 """Prompts that are scored, and requests that want no token: what a step computes for whom."""
 
+import random
+
 import pytest
 
 from legato.core.request import RequestState
@@ -137,3 +139,45 @@ def test_abort_of_a_scored_prompt_gives_everything_back(num_steps: int) -> None:
     driver.run()
     assert driver.scheduler.kv.usage().held == 0
     assert not driver.finished
+
+
+def preempted_scenario(seed: int) -> int:
+    """Many prompts, too few pages; how often one was preempted when part of it was scored."""
+    rng = random.Random(seed)
+    driver = Driver(
+        make_scheduler(
+            page_size=rng.choice([1, 2]),
+            num_pages=rng.randint(24, 30),
+            max_num_seqs=6,
+            max_step_scores=rng.choice([1, 3]),
+            max_preemptions=rng.randint(1, 6),
+            enable_prefix_caching=rng.random() < 0.7,
+        ),
+        lookahead=seed % 2,
+    )
+    requests = [
+        make_request(
+            f"r{number}",
+            rng.randint(1, 12),
+            max_tokens=rng.choice([0, 6, 12]),
+            is_scored=rng.random() < 0.6,
+            priority=rng.choice([0, 0, 1]),
+        )
+        for number in range(9)
+    ]
+    for request in requests:
+        driver.scheduler.add(request)
+    num_cut = 0
+    while driver.scheduler.has_requests:
+        before = [(request.num_preemptions, request.scored_len) for request in requests]
+        driver.step()
+        for request, (num_preemptions, scored_len) in zip(requests, before, strict=True):
+            num_cut += request.num_preemptions > num_preemptions and 0 < scored_len < request.score_end
+            assert request.scored_len >= scored_len, "what is scored stays so"
+    driver.run()
+    assert_right(driver, *requests)
+    return num_cut
+
+
+def test_scored_prompts_come_through_any_number_of_preemptions() -> None:
+    assert sum(preempted_scenario(seed) for seed in range(80)) > 20

@@ -141,7 +141,7 @@ class _Places:
 def prompt_logprobs_json(
     token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], names: TokenNames, num_top: int
 ) -> list[Json | None]:
-    """vLLM's list: at each place of the prompt, id -> what is known of it; nothing at the first one.
+    """vLLM's list: at each place id -> what is known of it, the prompt's own first; nothing at the first one.
 
     rank  1 for the most probable token; null for a token of the prompt that is not among the most probable
     """
@@ -149,7 +149,7 @@ def prompt_logprobs_json(
     def at(token_id: int, each: TokenLogprobs) -> Json:
         top = _top(each, num_top)
         ranks = {top_id: rank for rank, (top_id, _) in enumerate(_top(each, len(each.top_ids)), start=1)}
-        known = dict([*top, (token_id, each.logprob)])
+        known = dict([(token_id, each.logprob), *top])
         return {
             str(known_id): {
                 "logprob": _finite(logprob),

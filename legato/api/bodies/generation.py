@@ -4,7 +4,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -74,9 +74,12 @@ def check_count(name: str, value: Any) -> Any:
     return value
 
 
-def optional(description: str, default: Any = None) -> Any:
-    """A field that may be absent or null; `default` is what holds then, where that is always the same."""
-    return Field(None, description=description, json_schema_extra={"default": default})
+def optional(description: str, default: Any = None, **schema: Any) -> Any:
+    """A field that may be absent or null; `default` is what holds then, where that is always the same.
+
+    `schema` tells in the document of the routes what is checked elsewhere, e.g. maximum=2.
+    """
+    return Field(None, description=description, json_schema_extra={"default": default, **schema})
 
 
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -86,8 +89,12 @@ Texts = Annotated[list[str], Field(fail_fast=True)]
 
 
 class Body(BaseModel):
-    """Base of every body: strict types, finite numbers; unknown fields are kept, to be told about."""
+    """Base of every body: strict types, finite numbers; unknown fields are kept, to be told about.
 
+    refused  names of fields that the body itself refuses
+    """
+
+    refused: ClassVar[frozenset[str]] = frozenset()
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
@@ -98,7 +105,7 @@ class Body(BaseModel):
     def ignored(self) -> list[str]:
         """The places in the body that nobody reads, e.g. "stream_options.x"."""
         extra = self.model_extra or {}
-        known = UNSUPPORTED.keys() | ADJUSTED.keys() | NOTES
+        known = self.refused | ADJUSTED.keys() | NOTES
         names = [name for name, value in extra.items() if value is not None and name not in known]
         for name, shape in SHAPES.items():
             if name not in names:
@@ -114,12 +121,18 @@ class Body(BaseModel):
 class GenerationBody(StructuredFields, Body):
     """What each body that generates may hold; null is like absent: the model's default, else the API's."""
 
-    max_tokens: Int64 | None = optional("tokens of the answer at most")
-    temperature: float | None = optional("0 to 2; 0 takes the most probable token")
-    top_p: float | None = optional("above 0, to 1: share of probability to draw from")
-    top_k: Int64 | None = optional("how many tokens to draw from; 0 and -1: every one")
-    min_p: float | None = optional("0 to 1: least probability, as a share of the highest")
-    seed: int | None = optional("the same seed gives the same answer; without one it is drawn")
+    refused = frozenset(UNSUPPORTED)
+
+    max_tokens: Int64 | None = optional("tokens of the answer at most", minimum=0)
+    temperature: float | None = optional("0 to 2; 0 takes the most probable token", minimum=0, maximum=2)
+    top_p: float | None = optional(
+        "above 0, to 1: share of probability to draw from", exclusiveMinimum=0, maximum=1
+    )
+    top_k: Int64 | None = optional("how many tokens to draw from; 0 and -1: every one", minimum=-1)
+    min_p: float | None = optional(
+        "0 to 1: least probability, as a share of the highest", minimum=0, maximum=1
+    )
+    seed: int | None = optional("64 bits: the same seed gives the same answer; without one it is drawn")
     stop: Annotated[str | Texts | None, one_of("a text or a list of texts"), at_most("stop")] = optional(
         "texts that end the answer and are no part of it"
     )
@@ -127,15 +140,21 @@ class GenerationBody(StructuredFields, Body):
         Annotated[list[Int64], Field(fail_fast=True)] | None, at_most("stop_token_ids")
     ] = optional("further tokens that end the answer")
     include_stop_str_in_output: bool | None = optional("leave the stop text in the answer", False)
-    min_tokens: Int64 | None = optional("no end before so many tokens", 0)
+    min_tokens: Int64 | None = optional("no end before so many tokens", 0, minimum=0)
     ignore_eos: bool | None = optional("do not end where the model would", False)
-    presence_penalty: float | None = optional("-2 to 2, off the logits of generated tokens", 0)
-    frequency_penalty: float | None = optional("-2 to 2, the same for each time that they came", 0)
+    presence_penalty: float | None = optional(
+        "-2 to 2, off the logits of generated tokens", 0, minimum=-2, maximum=2
+    )
+    frequency_penalty: float | None = optional(
+        "-2 to 2, the same for each time that they came", 0, minimum=-2, maximum=2
+    )
     repetition_penalty: float | None = optional(
-        "above 1: tokens of prompt and answer become less probable", 1
+        "above 1: tokens of prompt and answer become less probable", 1, minimum=0.001, maximum=1000
     )
     logit_bias: Annotated[dict[str, float] | None, at_most("logit_bias")] = optional(
-        "token id to what is added to its logit, -100 to 100"
+        "token id to what is added to its logit, -100 to 100",
+        propertyNames={"pattern": "^[0-9]{1,9}$"},
+        maxProperties=LIMITS["logit_bias"].maximum,
     )
     skip_special_tokens: bool | None = optional("leave special tokens out of the text", True)
     cache_prompt: bool | None = optional("false computes the prompt anew, whatever is cached", True)

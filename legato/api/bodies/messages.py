@@ -6,8 +6,9 @@ from typing import Annotated, Any
 from pydantic import WithJsonSchema
 
 from legato.api.bodies.generation import Body, at_most, one_of, optional
+from legato.api.limits import LIMITS
 from legato.core.errors import RequestError
-from legato.tokenization.messages import MESSAGES, ROLES
+from legato.tokenization.messages import MESSAGES
 
 # Arguments of a template that have a field of their own, or no way in.
 TAKEN_ARGUMENTS = frozenset(
@@ -21,27 +22,48 @@ TAKEN_ARGUMENTS = frozenset(
     }
 )
 
-TEXT_PARTS = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "required": ["type", "text"],
-        "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
-    },
+TEXT: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string"},
+        {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["type", "text"],
+                "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+            },
+        },
+    ]
 }
 TOOL_CALL = {
     "type": "object",
     "required": ["id", "type", "function"],
     "properties": {
-        "id": {"type": "string"},
+        "id": {"type": "string", "minLength": 1},
         "type": {"const": "function"},
         "function": {
             "type": "object",
             "required": ["name", "arguments"],
-            "properties": {"name": {"type": "string"}, "arguments": {"type": "string"}},
+            "properties": {
+                "name": {"type": "string", "minLength": 1},
+                "arguments": {"type": "string", "description": "the text of a JSON object"},
+            },
         },
     },
 }
+
+
+def _message(title: str, roles: list[str], required: list[str], **fields: Any) -> dict[str, Any]:
+    properties = {"role": {"enum": roles}, "content": TEXT, "name": {"type": "string", "minLength": 1}}
+    return {
+        "title": title,
+        "type": "object",
+        "required": ["role", *required],
+        "properties": properties | fields,
+    }
+
+
 Messages = Annotated[
     list[Any],
     one_of(MESSAGES),
@@ -49,16 +71,28 @@ Messages = Annotated[
     WithJsonSchema(
         {
             "type": "array",
+            "minItems": 1,
+            "maxItems": LIMITS["messages"].maximum,
             "items": {
-                "title": "Message",
-                "type": "object",
-                "required": ["role"],
-                "properties": {
-                    "role": {"enum": ROLES},
-                    "content": {"anyOf": [{"type": "string"}, TEXT_PARTS, {"type": "null"}]},
-                    "tool_calls": {"type": "array", "items": TOOL_CALL},
-                    "tool_call_id": {"type": "string"},
-                },
+                "anyOf": [
+                    _message("Instruction or question", ["system", "developer", "user"], ["content"]),
+                    _message(
+                        "Answer",
+                        ["assistant"],
+                        [],
+                        content={"anyOf": [*TEXT["anyOf"], {"type": "null"}]},
+                        tool_calls={"type": "array", "items": TOOL_CALL},
+                    ),
+                    _message(
+                        "Result of a tool",
+                        ["tool"],
+                        ["content", "tool_call_id"],
+                        tool_call_id={
+                            "type": "string",
+                            "description": "the id of a call in an answer before",
+                        },
+                    ),
+                ]
             },
             "examples": [[{"role": "user", "content": "What is a page?"}]],
         }

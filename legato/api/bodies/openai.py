@@ -17,7 +17,7 @@ from legato.api.bodies.generation import (
 from legato.api.bodies.messages import Messages, TemplateFields
 from legato.api.bodies.report import Count, ReportFields
 from legato.api.bodies.tools import ToolFields
-from legato.api.limits import check_limit
+from legato.api.limits import LIMITS, check_limit
 from legato.core.errors import RequestError
 from legato.frontend.generator import Prompt
 
@@ -28,7 +28,7 @@ class OpenAIBody(GenerationBody, ReportFields):
     """What both OpenAI routes share."""
 
     model: str | None = MODEL
-    max_completion_tokens: Int64 | None = optional("newer name of max_tokens, and wins over it")
+    max_completion_tokens: Int64 | None = optional("newer name of max_tokens, and wins over it", minimum=0)
 
     def given_params(self) -> dict[str, Any]:
         """As for every body; max_completion_tokens, the newer name, wins over max_tokens."""
@@ -75,7 +75,8 @@ class CompletionBody(OpenAIBody):
 
     echo: bool | None = optional("put the prompt before the answer; then max_tokens may be 0", False)
     logprobs: Annotated[Count | None, BeforeValidator(_none_for_false)] = optional(
-        "logarithms of the probability of each token, and of so many of the most probable ones at its place"
+        "logarithms of the probability of each token, and of so many of the most probable ones at its place",
+        maximum=LIMITS["logprobs"].maximum,
     )
 
     @property
@@ -110,7 +111,9 @@ class ChatBody(OpenAIBody, TemplateFields, ToolFields):
 
     messages: Annotated[Messages, Field(description="the conversation so far")]
     logprobs: bool | None = optional("logarithms of the probability of each token", False)
-    top_logprobs: Count | None = optional("and of so many of the most probable ones at its place", 0)
+    top_logprobs: Count | None = optional(
+        "and of so many of the most probable ones at its place", 0, maximum=LIMITS["logprobs"].maximum
+    )
     add_special_tokens: bool | None = optional(
         "put before the prompt what the model expects before a text, if the template does not", False
     )

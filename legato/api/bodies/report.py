@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from legato.api.answers.report import Report
 from legato.api.bodies.generation import Body, optional
-from legato.api.limits import check_limit
+from legato.api.limits import LIMITS, check_limit
 from legato.core.errors import RequestError
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -26,10 +26,13 @@ class ReportFields(Body):
 
     stream: bool | None = optional("send the answer as it comes", False)
     stream_options: StreamOptions | None = optional("what a stream tells beside the text")
-    n: Annotated[int, Field(ge=1, lt=2**63)] | None = optional("answers to each prompt", 1)
+    n: Annotated[int, Field(ge=1, lt=2**63)] | None = optional(
+        "answers to each prompt", 1, maximum=LIMITS["n"].maximum
+    )
     best_of: Annotated[int, Field(ge=1, lt=2**63)] | None = optional("served when it equals n")
     prompt_logprobs: Count | None = optional(
-        "logarithms of the probability of each token of the prompt, and of so many of the most probable ones"
+        "logarithms of the probability of each token of the prompt, and of so many of the most probable ones",
+        maximum=LIMITS["logprobs"].maximum,
     )
     return_token_ids: bool | None = optional("ids of the tokens of prompt and answer", False)
     return_tokens_as_token_ids: bool | None = optional("logprobs name tokens token_id:17", False)

@@ -20,7 +20,9 @@ class AbortBody(Body):
     """SGLang's body: one id."""
 
     rid: str = Field(description="the id", examples=["chatcmpl-1"])
-    abort_all: bool | None = optional("refused when true: a client ends its own requests", False)
+    abort_all: bool | None = optional(
+        "refused when true: a client ends its own requests", False, enum=[False, None]
+    )
 
 
 class AbortManyBody(Body):

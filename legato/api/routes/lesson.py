@@ -14,6 +14,7 @@ from legato.api.answers.measured import open_stream
 from legato.api.answers.plain import join_answers, while_connected
 from legato.api.bodies.contract import contract_headers
 from legato.api.bodies.generation import GenerationBody
+from legato.api.errors import ERROR_RESPONSES
 from legato.api.limits import LIMITS
 from legato.api.routes.vllm_proxy import VllmProxy
 from legato.api.service import ServedModels
@@ -29,7 +30,15 @@ GENERATE_DEFAULTS: dict[str, Any] = {"max_tokens": 50, "temperature": 0.0}
 STREAM_DEFAULTS: dict[str, Any] = {"max_tokens": 20, "temperature": 0.7}
 VLLM_DEFAULTS: dict[str, Any] = {"max_tokens": 20, "temperature": 0.7, "top_p": 0.95}
 
-router = APIRouter(route_class=StrictJsonRoute, tags=["serving lesson"])
+FAULTS = {
+    "description": "A body that does not fit: the list of its faults",
+    "content": {"application/json": {"schema": {"type": "object", "required": ["detail"]}}},
+}
+EVENTS = {"description": "Events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+
+router = APIRouter(
+    route_class=StrictJsonRoute, responses={422: FAULTS, **ERROR_RESPONSES}, tags=["serving lesson"]
+)
 
 LessonPrompt = Annotated[str, Field(min_length=1, description="a text to continue", examples=["Hello, I am"])]
 
@@ -67,7 +76,13 @@ async def generate(body: PromptsBody, request: Request, models: ModelsDep) -> Re
     return JSONResponse({"generated_texts": texts}, headers=headers)
 
 
-@router.post("/generate_stream", response_model=None, summary="One event a token, at most 20 tokens")
+@router.post(
+    "/generate_stream",
+    response_model=None,
+    responses={200: EVENTS},
+    response_class=Response,
+    summary="One event a token, at most 20 tokens",
+)
 async def generate_stream(body: PromptBody, request: Request, models: ModelsDep) -> Response:
     """Server-Sent Events `{"token", "sequence_id"}`; the stream ends by closing."""
     params, headers = _read_body(request, body, STREAM_DEFAULTS)

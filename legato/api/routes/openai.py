@@ -12,7 +12,7 @@ from legato.api.answers.report import Report
 from legato.api.bodies.contract import contract_headers
 from legato.api.bodies.openai import ChatBody, CompletionBody, OpenAIBody
 from legato.api.chat_call import ChatCall, open_chat
-from legato.api.errors import ERROR_RESPONSES
+from legato.api.errors import ERROR_RESPONSES, STREAMED_RESPONSE
 from legato.api.limits import check_limit
 from legato.api.service import ModelService
 from legato.api.sse import EventStream
@@ -23,7 +23,12 @@ from legato.frontend.generator import TextStream
 router = APIRouter(route_class=StrictJsonRoute, responses=ERROR_RESPONSES, tags=["OpenAI"])
 
 
-@router.post("/v1/chat/completions", response_model=None, summary="Answer a conversation")
+@router.post(
+    "/v1/chat/completions",
+    response_model=None,
+    responses={200: STREAMED_RESPONSE},
+    summary="Answer a conversation",
+)
 async def create_chat_completion(body: ChatBody, request: Request, models: ModelsDep) -> Response:
     """Apply the model's chat template and generate one answer; `stream: true` sends it as it comes."""
     headers = contract_headers(request, body)
@@ -44,7 +49,12 @@ async def create_chat_completion(body: ChatBody, request: Request, models: Model
     return await _answer(request, body, shape, stream, headers, num_answers=report.n)
 
 
-@router.post("/v1/completions", response_model=None, summary="Continue one or more prompts")
+@router.post(
+    "/v1/completions",
+    response_model=None,
+    responses={200: STREAMED_RESPONSE},
+    summary="Continue one or more prompts",
+)
 async def create_completion(body: CompletionBody, request: Request, models: ModelsDep) -> Response:
     """Continue texts or token ids; the choices stand in the order of the prompts."""
     headers = contract_headers(request, body)

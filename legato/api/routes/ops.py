@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
 
+from legato.api.errors import ERROR_RESPONSES
 from legato.api.service import ServedModels, ServiceState
 from legato.api.transport.model_lookup import ModelsDep
 from legato.core.errors import NotReadyError
@@ -22,7 +23,7 @@ DOCS_POLICY = (
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-router = APIRouter(tags=["operations"])
+router = APIRouter(responses=ERROR_RESPONSES, tags=["operations"])
 
 
 @router.head("/health", include_in_schema=False)
@@ -54,7 +55,9 @@ async def ready(models: ModelsDep) -> Response:
     return JSONResponse(answer, 503, {"retry-after": str(max(1, math.ceil(state.retry_after_s)))})
 
 
-@router.get("/metrics", response_model=None, summary="Measurements, in the text format of Prometheus")
+@router.get(
+    "/metrics", response_class=PlainTextResponse, summary="Measurements, in the text format of Prometheus"
+)
 async def metrics(request: Request) -> Response:
     measured: Metrics = request.app.state.metrics
     return Response(measured.render(), headers={"content-type": CONTENT_TYPE})

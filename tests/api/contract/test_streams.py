@@ -1,6 +1,5 @@
 """What a stream shows is the plain answer: whole characters, no stop text, one end, right counts."""
 
-import random
 from typing import Any
 
 import pytest
@@ -105,40 +104,3 @@ def test_special_tokens_are_shown_only_when_asked_for_in_both_modes(live: Live, 
         fields = {**markers, "skip_special_tokens": skip}
         assert live.text(path, **fields) == shown
         assert joined(live.streamed(path, **fields)) == (shown, "length")
-
-
-def compare_modes(live: Live, number: int) -> None:
-    """One seeded request of random fields, streamed and plain."""
-    draw = random.Random(number)
-    path = draw.choice(list(ROUTES))
-    fields: dict[str, Any] = {
-        "seed": draw.randrange(2**32),
-        "temperature": draw.choice([0, 0.7, 1.0, 1.8]),
-        "max_tokens": draw.randrange(1, 40),
-        "skip_special_tokens": draw.choice([True, False]),
-        "include_stop_str_in_output": draw.choice([True, False]),
-        "stop": [draw.choice("ab \n한é") * draw.randrange(1, 3) for _ in range(draw.randrange(3))],
-        "min_tokens": draw.choice([0, 0, 1]),
-        "logit_bias": {str(draw.randrange(270)): 20 for _ in range(draw.randrange(12))}
-        | {str(END_ID): draw.choice([-100, 0, 5])},
-    }
-    plain = live.plain(path, **fields)
-    choice = plain["choices"][0]
-    *events, usage, _ = live.streamed(path, **fields, stream_options={"include_usage": True})
-    text, reason = joined([*events, "[DONE]"])
-    assert (text, reason) == (text_of(choice), choice["finish_reason"]), (path, fields)
-    assert events[-1]["choices"][0].get("stop_reason") == choice.get("stop_reason")
-    assert usage["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
-    assert usage["usage"]["prompt_tokens"] == plain["usage"]["prompt_tokens"]
-
-
-@pytest.mark.parametrize("start", range(0, 60, 20))
-def test_streamed_is_plain(live: Live, start: int) -> None:
-    for number in range(start, start + 20):
-        compare_modes(live, number)
-
-
-@pytest.mark.slow
-def test_streamed_is_plain_a_thousand_times(live: Live) -> None:
-    for number in range(1000):
-        compare_modes(live, number)

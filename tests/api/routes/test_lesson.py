@@ -137,3 +137,20 @@ def test_generate_vllm_without_an_engine(client: TestClient) -> None:
     assert response.status_code == 503
     assert "--vllm-url" in response.json()["error"]["message"]
     assert client.post("/generate_vllm", json={"prompts": []}).json() == {"generated_texts": []}
+
+
+@pytest.mark.parametrize(
+    ("content", "content_type", "at"),
+    [
+        (b'{"prompts": ["a"]}', "text/plain", ["body"]),
+        (b'{"prompts": ["a"], "temperature": 1e999}', "application/json", ["body", "temperature"]),
+        (b'{"prompts": ["a"], "top_k": 0.5}', "application/json", ["body", "top_k"]),
+        (b"\xff", "application/json", ["body", 0]),
+    ],
+)
+def test_what_json_cannot_say_is_a_fault_too(
+    client: TestClient, content: bytes, content_type: str, at: list[Any]
+) -> None:
+    response = client.post("/generate", content=content, headers={"content-type": content_type})
+    assert response.status_code == 422
+    assert response.json()["detail"][0]["loc"] == at

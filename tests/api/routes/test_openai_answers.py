@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from legato.api.answers.logprobs import TokenNames, prompt_logprobs_json
+from legato.core.plan import TokenLogprobs
 from tests.api.openai_calls import USER, refused
 from tests.api.sse_events import events_of
-from tests.fakes import FakeGenerator
+from tests.fakes import ByteVocabulary, FakeGenerator
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 CHAT_PROMPT = b"<user>hi<assistant>"
@@ -140,7 +142,7 @@ def test_chunk_carries_the_logprobs_and_ids_of_the_tokens_that_had_no_text_yet(
     assert all("prompt_token_ids" not in part for part in parts[1:])
 
 
-@pytest.mark.parametrize("max_tokens", [1, 2])
+@pytest.mark.parametrize("max_tokens", [0, 2])
 def test_echo_with_logprobs_has_an_entry_for_each_token_of_prompt_and_answer(
     client: TestClient, max_tokens: int
 ) -> None:
@@ -158,7 +160,7 @@ def test_echo_with_logprobs_has_an_entry_for_each_token_of_prompt_and_answer(
     assert answer["usage"]["completion_tokens"] == 2 * max_tokens
 
 
-@pytest.mark.parametrize("max_tokens", [4, 5])
+@pytest.mark.parametrize("max_tokens", [0, 5])
 @pytest.mark.parametrize("logprobs", [None, 1])
 def test_echo_of_a_stream_comes_once_and_first(
     client: TestClient, generator: FakeGenerator, max_tokens: int, logprobs: int | None
@@ -175,6 +177,15 @@ def test_echo_of_a_stream_comes_once_and_first(
         for name, values in whole["logprobs"].items():
             assert [value for choice in choices for value in choice["logprobs"][name]] == values
     assert choices[-1]["finish_reason"] == whole["finish_reason"] is not None
+
+
+def test_no_tokens_are_served_only_where_the_prompt_is_told(client: TestClient) -> None:
+    for name in ("max_tokens", "max_completion_tokens"):
+        assert refused(client, COMPLETIONS, {"prompt": "a", name: 0})["param"] == name
+        assert refused(client, CHAT, {"messages": [USER], name: 0})["param"] == name
+        assert refused(client, COMPLETIONS, {"prompt": "a", "echo": True, name: -1})["param"] == name
+        body = {"prompt": "a", "prompt_logprobs": 0, name: 0}
+        assert plain(client, COMPLETIONS, body)["usage"]["completion_tokens"] == 0
 
 
 def test_echo_is_of_completions_alone(client: TestClient) -> None:
@@ -197,8 +208,22 @@ def test_prompt_logprobs_stand_where_vllm_puts_them(client: TestClient) -> None:
     assert set(chat["prompt_logprobs"][1]) == {str(CHAT_PROMPT[1])}
 
 
+def test_own_token_stands_first_in_prompt_logprobs_and_has_no_rank_below_the_most_probable() -> None:
+    names = TokenNames(ByteVocabulary())
+    place = TokenLogprobs(-9.0, (101, 102), (-1.0, float("-inf")))
+
+    [first, told] = prompt_logprobs_json([97, 98], [place], names, 2)
+
+    assert first is None
+    assert [(key, value["logprob"], value["rank"]) for key, value in told.items()] == [
+        ("98", -9.0, None),
+        ("101", -1.0, 1),
+        ("102", -9999.0, 2),
+    ]
+
+
 def test_echo_and_prompt_logprobs_each_have_their_number_of_tokens(client: TestClient) -> None:
-    body = {"prompt": "ab", "echo": True, "logprobs": 1, "prompt_logprobs": 3, "max_tokens": 1}
+    body = {"prompt": "ab", "echo": True, "logprobs": 1, "prompt_logprobs": 3, "max_tokens": 0}
 
     [choice] = plain(client, COMPLETIONS, body)["choices"]
 
