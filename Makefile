@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 MODEL  ?= smollm2-135m-instruct
 
-.PHONY: serve setup native fmt lint check test test-slow conformance sanitize measure size bench clean
+.PHONY: serve setup native fmt lint check test test-slow conformance sanitize neon measure size bench clean
 
 serve: $(VENV)/.base ## install what serving needs, fetch the model, answer on 127.0.0.1:8000
 	$(BIN)/legato serve $(MODEL)
@@ -50,6 +50,30 @@ sanitize: $(VENV)/.dev ## the kernels' tests under sanitizers of memory, undefin
 	$(CXX) -std=c++17 -O1 -g -fsanitize=thread -pthread -Ilegato/kernels/csrc -o build/sanitize/thread_pool_test \
 		tests/kernels/native/thread_pool_test.cpp legato/kernels/csrc/runtime/thread_pool.cpp
 	build/sanitize/thread_pool_test
+
+# Flags are those of the extension, and the processor is the least one that has what the set needs. On an arm64 machine:
+# `make neon NEON_CXX=c++ NEON_RUN=`.
+CSRC         := legato/kernels/csrc
+NEON_CXX     ?= aarch64-linux-gnu-g++
+NEON_RUN     ?= qemu-aarch64 -cpu neoverse-n1
+NEON_FLAGS   := -std=gnu++17 -O3 -Wall -Wextra -fno-math-errno -ffp-contract=off
+NEON_TESTS   := $(wildcard tests/kernels/native/isa/*)
+NEON_KERNELS := $(wildcard $(addprefix $(CSRC)/,*.h */*.h */*/*.h))
+
+neon: ## the kernels for arm64, under an emulator; says so where there is none
+	@if command -v $(NEON_CXX) > /dev/null && command -v $(firstword $(NEON_RUN) true) > /dev/null; then \
+		$(MAKE) --no-print-directory build/neon/isa_test && $(NEON_RUN) build/neon/isa_test neon scalar; \
+	else \
+		echo "skipped: needs $(NEON_CXX) and $(firstword $(NEON_RUN)); Debian has them in g++-aarch64-linux-gnu and qemu-user"; \
+	fi
+
+build/neon/neon.o: NEON_FLAGS += -march=armv8.2-a+dotprod
+build/neon/%.o: $(CSRC)/isa/%.cpp $(NEON_KERNELS)
+	@mkdir -p $(@D)
+	$(NEON_CXX) $(NEON_FLAGS) -c -o $@ $<
+
+build/neon/isa_test: build/neon/neon.o build/neon/scalar.o $(CSRC)/dispatch.cpp $(NEON_TESTS) $(NEON_KERNELS)
+	$(NEON_CXX) $(NEON_FLAGS) -static -DLEGATO_HAS_NEON -I$(CSRC) -o $@ $(filter %.o %.cpp,$^)
 
 # Each command replaces its own section of the page and leaves the others, those written by hand among them.
 measure: $(VENV)/.dev ## every figure, written to docs/performance.md

@@ -12,7 +12,7 @@ from legato import __version__
 from legato.api.answers.plain import cancel_and_wait
 from legato.api.answers.running import RunningCalls
 from legato.api.errors import install_error_handlers
-from legato.api.routes import abort, lesson, openai, ops, tokenizer
+from legato.api.routes import abort, anthropic, lesson, openai, ops, responses, tokenizer
 from legato.api.routes.vllm_proxy import VllmProxy
 from legato.api.service import ModelService, ServedModels
 from legato.api.transport.auth import Authentication
@@ -54,12 +54,13 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
         lifespan=_lifespan,
     )
     app.state.models = models
+    app.state.server = server
     app.state.calls = RunningCalls()
     app.state.is_strict = server.strict
     app.state.on_start = log_start
     app.state.metrics = _metrics(models)
     app.state.vllm = VllmProxy(server.vllm_url)
-    for routes in (openai, tokenizer, abort, lesson, ops):
+    for routes in (openai, responses, anthropic, tokenizer, abort, lesson, ops):
         app.include_router(routes.router)
     install_error_handlers(app)
     # the last one added is the first that a request passes

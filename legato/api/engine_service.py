@@ -101,7 +101,11 @@ class EngineService:
             return _gone("failed", str(self._failure))
         if self._opened is None:
             return ServiceState(stage="opening", is_ready=False, is_alive=True, reason="the model is opened")
-        status = self._opened.llm.client.status
+        client = self._opened.llm.client
+        status = client.status
+        if client.is_draining and status.stage in (EngineStage.READY, EngineStage.LOADING):
+            reason = f"the server is shutting down, {client.num_pending} requests still run"
+            return ServiceState(stage="draining", is_ready=False, is_alive=True, reason=reason)
         if status.stage is EngineStage.READY:
             return ServiceState(stage="ready", is_ready=True, is_alive=True, progress=1.0)
         if status.stage is not EngineStage.LOADING:
@@ -113,6 +117,14 @@ class EngineService:
             reason=f"loading, done: {status.detail or 'nothing yet'}",
             progress=_PROGRESS.get(status.detail, 0.1),
         )
+
+    def drain(self) -> None:
+        if self._opened is not None:
+            self._opened.llm.client.drain()
+
+    @property
+    def num_pending(self) -> int:
+        return 0 if self._opened is None else self._opened.llm.client.num_pending
 
     async def close(self) -> None:
         with self._lock:

@@ -10,7 +10,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import Scope
 
+from legato.api.dialects import Dialect, dialect_of
 from legato.api.limits import LIMIT_EXCEEDED
 from legato.core.errors import (
     ClosedError,
@@ -21,6 +23,8 @@ from legato.core.errors import (
     ModelError,
     NotReadyError,
     OverloadedError,
+    PoisonedRequestError,
+    QueueTimeoutError,
     RequestError,
     UnknownModelError,
     UnknownRequestError,
@@ -34,8 +38,10 @@ TABLE: tuple[tuple[type[LegatoError], int, str, str | None], ...] = (
     (UnknownRequestError, 404, "invalid_request_error", "request_not_found"),
     (RequestError, 400, "invalid_request_error", None),
     (OverloadedError, 429, "overloaded", "queue_full"),
+    (QueueTimeoutError, 503, "service_unavailable", "queue_timeout"),
     (ClosedError, 503, "service_unavailable", "shutting_down"),
     (NotReadyError, 503, "service_unavailable", "not_ready"),
+    (PoisonedRequestError, 500, "server_error", "engine_poisoned"),
     (EngineDiedError, 503, "service_unavailable", "engine_died"),
     (ModelError, 503, "service_unavailable", "model_unavailable"),
     (ConfigError, 503, "service_unavailable", "misconfigured"),
@@ -47,6 +53,14 @@ MAX_FAULTS = 8  # told of one body
 MAX_NAME_CHARS = 64  # of what a client wrote, in an answer
 CLIENT_GONE_STATUS = 499  # nobody reads it; it stands in the log
 
+ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+}
 _ERROR_SCHEMA = {
     "type": "object",
     "properties": {
@@ -79,13 +93,10 @@ STREAMED_RESPONSE: dict[str, Any] = {
     "content": {"application/json": {}, "text/event-stream": {"schema": {"type": "string"}}},
 }
 
-# Routes of the serving lesson answer a body that does not fit as FastAPI does: 422 with the list of faults.
-LESSON_PATHS = frozenset({"/basic_generate", "/generate", "/generate_stream", "/generate_vllm"})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorAnswer:
-    """A fault as the client sees it, in OpenAI's shape."""
+    """A fault as the client sees it; the fields are named as in OpenAI's shape."""
 
     status: int
     message: str
@@ -98,8 +109,19 @@ class ErrorAnswer:
         error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
         return {"error": error}
 
-    def response(self) -> JSONResponse:
-        return JSONResponse(self.body(), self.status, self.headers)
+    def anthropic_body(self) -> dict[str, Any]:
+        """In Anthropic's shape. Its "overloaded" tells to come back, so it needs a time to come back at."""
+        type_ = ANTHROPIC_TYPES.get(
+            self.status, "api_error" if self.status >= 500 else "invalid_request_error"
+        )
+        if self.status == 503 and self.headers:
+            type_ = "overloaded_error"
+        return {"type": "error", "error": {"type": type_, "message": self.message}}
+
+    def response(self, scope: Scope) -> JSONResponse:
+        """In the shape that the clients of the path read."""
+        is_anthropic = dialect_of(scope) is Dialect.ANTHROPIC
+        return JSONResponse(self.anthropic_body() if is_anthropic else self.body(), self.status, self.headers)
 
 
 def describe(error: Exception, request_id: str) -> ErrorAnswer:
@@ -161,13 +183,13 @@ def install_error_handlers(app: FastAPI) -> None:
     """Let every error that a route raises be answered by the table."""
 
     async def answer_legato_error(request: Request, error: Exception) -> Response:
-        return describe(error, request.state.request_id).response()
+        return describe(error, request.state.request_id).response(request.scope)
 
     async def answer_validation_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        if request.scope["path"].removeprefix(request.scope.get("root_path", "")) in LESSON_PATHS:
+        if dialect_of(request.scope) is Dialect.LESSON:  # as FastAPI itself answers
             return JSONResponse({"detail": list_faults(error)}, 422)
-        return describe_validation(error).response()
+        return describe_validation(error).response(request.scope)
 
     async def answer_http_exception(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -179,7 +201,7 @@ def install_error_handlers(app: FastAPI) -> None:
             message=message,
             code=HTTP_CODES.get(error.status_code),
             headers=dict(error.headers or {}),
-        ).response()
+        ).response(request.scope)
 
     async def answer_nobody(request: Request, error: Exception) -> Response:
         return Response(status_code=CLIENT_GONE_STATUS)

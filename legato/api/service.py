@@ -69,6 +69,14 @@ class ModelService(Protocol):
 
     def state(self) -> ServiceState: ...
 
+    def drain(self) -> None:
+        """Take no more requests; what runs goes on."""
+
+    @property
+    def num_pending(self) -> int:
+        """Requests that have not ended."""
+        ...
+
     async def close(self) -> None: ...
 
 

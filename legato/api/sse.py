@@ -2,15 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
 from legato.api.answers.plain import cancel_and_wait, until_disconnect
-from legato.api.errors import describe
+from legato.api.errors import ErrorAnswer, describe
 from legato.frontend.generator import TextStream
 
 HEARTBEAT_S = 15.0
@@ -21,12 +22,34 @@ DONE = b"data: [DONE]\n\n"
 _LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFormat:
+    """How an API writes its events; as it stands, OpenAI's of chat and completions.
+
+    is_named  a line `event: ` with the payload's own `type` stands before its data
+    fault     the payload that tells of an error
+    ping      sent while there is nothing to say
+    end       sent after the last event, also after an error
+    """
+
+    is_named: bool = False
+    fault: Callable[[ErrorAnswer], Mapping[str, Any]] = ErrorAnswer.body
+    ping: bytes = PING
+    end: bytes = DONE
+
+    def encode(self, payload: Mapping[str, Any]) -> bytes:
+        name = f"event: {payload['type']}\n".encode() if self.is_named else b""
+        return name + encode_event(payload)
+
+
+OPENAI_EVENTS = EventFormat()
+
+
 class EventStream(Response):
     """Sends each payload as an event; the head goes out at once, so `stream` must have been accepted.
 
-    payloads   JSON objects; what they raise becomes a last event `{"error": …}`
+    payloads   JSON objects; what they raise becomes a last event, the format's `fault`
     stream     what feeds them: aborted when the client leaves or the answer ends early
-    has_done   end with `data: [DONE]`, also after an error
     """
 
     media_type = "text/event-stream"
@@ -36,7 +59,7 @@ class EventStream(Response):
         payloads: AsyncGenerator[Mapping[str, Any], None],
         stream: TextStream,
         *,
-        has_done: bool = True,
+        format: EventFormat = OPENAI_EVENTS,
         headers: Mapping[str, str] | None = None,
         heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
@@ -44,7 +67,7 @@ class EventStream(Response):
         self.background = None
         self._payloads = payloads
         self._stream = stream
-        self._has_done = has_done
+        self._format = format
         self._heartbeat_s = heartbeat_s
         self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no", **(headers or {})})
 
@@ -76,19 +99,19 @@ class EventStream(Response):
                     if gone.done():
                         return
                     if not upcoming.done():
-                        yield PING
+                        yield self._format.ping
                 payload = upcoming.result()
             except Exception as error:
-                yield encode_event(describe(error, request_id).body())
+                yield self._format.encode(self._format.fault(describe(error, request_id)))
                 break
             finally:
                 if not upcoming.done():
                     await cancel_and_wait(upcoming)
             if payload is None:
                 break
-            yield encode_event(payload)
-        if self._has_done:
-            yield DONE
+            yield self._format.encode(payload)
+        if self._format.end:
+            yield self._format.end
 
     async def _close(self, gone: asyncio.Task[None]) -> None:
         await self._payloads.aclose()

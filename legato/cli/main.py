@@ -35,6 +35,7 @@ COMMANDS = (
         "models", "legato.cli.models.command", "list models, bring them here, say where they are, check them"
     ),
     Command("bench", "legato.cli.bench.command", "measure"),
+    Command("sim", "legato.cli.sim.command", "put scheduling and recovery through random scenarios"),
     Command(
         "doctor", "legato.cli.doctor.command", "say what is here, and what is wrong", aliases=("collect-env",)
     ),

@@ -64,7 +64,7 @@ def _serve(engine: EngineConfig, server: ServerConfig, listener: socket.socket, 
         seconds = time.perf_counter() - started
         print(f"ready on {url_of(listener)} ({service.names[0]}, {seconds:.1f} s)", flush=True)
 
-    http_server = HttpServer(app_for(service, server), tell_ready)
+    http_server = HttpServer(app_for(service, server), tell_ready, server.drain_timeout_s)
     signals.hand_to(http_server.handle_exit)
     try:
         http_server.run([listener])

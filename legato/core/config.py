@@ -125,6 +125,9 @@ class EngineConfig:
     generation_config: str = flag(
         "auto", "sampling defaults: the model's own, or none (the API's)", choices=("auto", "none")
     )
+    watchdog_s: int = flag(
+        30, "seconds without progress, with work to do, after which the engine is replaced", least=1
+    )
     seed: int | None = flag(None, "makes the seeds drawn for requests without one repeatable", type=int)
 
 
@@ -140,6 +143,20 @@ class ServerConfig:
     root_path: str = flag("", "path prefix that a proxy in front has taken off")
     vllm_url: str | None = flag(
         None, "OpenAI server of vLLM that answers /generate_vllm", type=str, is_url=True
+    )
+    queue_timeout_s: int = flag(
+        0, "seconds to a request's first token, then 503 with the code queue_timeout; 0: no limit", least=0
+    )
+    request_timeout_s: int = flag(
+        0,
+        "seconds to a request's end, then the reason timeout; 0: no limit. A client may shorten it by the"
+        " header x-request-timeout",
+        least=0,
+    )
+    drain_timeout_s: int = flag(
+        30,
+        "seconds that running requests get to end in after SIGTERM or Ctrl-C; a second signal ends at once",
+        least=0,
     )
     strict: bool = flag(
         False, "refuse with 400 what would be ignored or adjusted, instead of naming it in a header"

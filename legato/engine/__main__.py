@@ -11,6 +11,7 @@ from legato.core.errors import LegatoError
 from legato.engine.loop import run
 from legato.ipc.channel import Channel, ChannelClosedError, engine_end
 from legato.ipc.messages import Progress, Ready, Shutdown, Start, StartFailed, ToEngine
+from legato.ipc.progress_board import ProgressBoard
 from legato.observability.logs import set_up_logging
 
 logger = logging.getLogger("legato.engine")
@@ -19,20 +20,21 @@ logger = logging.getLogger("legato.engine")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m legato.engine", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="socket to the API process, inherited")
+    parser.add_argument("--board-fd", type=int, required=True, help="memory of the progress board, inherited")
     parser.add_argument("--log-level", default="info")
     arguments = parser.parse_args()
     set_up_logging(arguments.log_level, "engine")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the API process, which then tells us
     channel = engine_end(socket.socket(fileno=arguments.fd))
     try:
-        reason = serve(channel)
+        reason = serve(channel, ProgressBoard(arguments.board_fd))
     except ChannelClosedError:
         reason = "the API process is gone"
     logger.info("end: %s", reason)
     return 0
 
 
-def serve(channel: Channel[ToEngine]) -> str:
+def serve(channel: Channel[ToEngine], board: ProgressBoard) -> str:
     """Load what the first message asks for and serve it; returns the reason for the end."""
     started = time.perf_counter()
     start, *early = channel.receive()  # requests may come before the model is loaded
@@ -48,7 +50,7 @@ def serve(channel: Channel[ToEngine]) -> str:
         from legato.engine.assembly import load_engine  # here, so that the imports count as a stage
 
         report("imports", "numpy and the engine", time.perf_counter() - started)
-        engine = load_engine(start.config, report)
+        engine = load_engine(start.config, report, board)
     except (LegatoError, OSError) as error:
         channel.send([StartFailed(error=str(error))])
         return "the start failed"  # the API process says why

@@ -14,7 +14,7 @@ from legato.core.request_limits import RequestLimits
 from legato.engine.compute import choose_compute
 from legato.engine.core import Core, CoreParts
 from legato.engine.memory import usable_memory_bytes
-from legato.executor.executor import Executor, InlineExecutor, ThreadExecutor
+from legato.executor.executor import Executor, InlineExecutor, NoBoard, StepBoard, ThreadExecutor
 from legato.executor.forward_batch import BatchBuilder
 from legato.executor.model_runner import ModelRunner
 from legato.executor.request_table import RequestTable
@@ -57,7 +57,7 @@ class StageClock:
         self._since = now
 
 
-def load_engine(config: EngineConfig, report: Report) -> Engine:
+def load_engine(config: EngineConfig, report: Report, board: StepBoard | None = None) -> Engine:
     """Load the model at the local path `config.model`. Raises ModelError or ConfigError."""
     stages = StageClock(report)
     path = Path(config.model)
@@ -69,7 +69,7 @@ def load_engine(config: EngineConfig, report: Report) -> Engine:
         identity = weights_identity(path)
         packed_cache = PackedCache(packed_folder(), path, identity, quantization=config.quantization)
     tokenizer = tokenizer_file(path, Path(config.tokenizer).expanduser() if config.tokenizer else None)
-    return assemble(config, model, weights, stages, packed_cache, tokenizer)
+    return assemble(config, model, weights, stages, packed_cache, tokenizer, board)
 
 
 def assemble(
@@ -79,6 +79,7 @@ def assemble(
     stages: StageClock,
     packed_cache: PackedCache | None = None,
     tokenizer: Path | None = None,
+    board: StepBoard | None = None,
 ) -> Engine:
     """Build a core around a model and its weights.
 
@@ -102,7 +103,8 @@ def assemble(
     runner = ModelRunner(program, compute.sampler, scheduling.max_num_seqs, max_model_len)
     runner.warm()
     stages.done("warm", "one token computed")
-    executor: Executor = (ThreadExecutor if config.overlap else InlineExecutor)(builder, runner)
+    make_executor = ThreadExecutor if config.overlap else InlineExecutor
+    executor: Executor = make_executor(builder, runner, board or NoBoard())
     core = Core(
         CoreParts(
             scheduler=Scheduler(

@@ -51,6 +51,11 @@ class Core:
         self._watches: dict[str, Stopwatch] = {}  # request id -> its own, until it has ended
 
     @property
+    def scheduler(self) -> Scheduler:
+        """For those who look on: simulation and tests."""
+        return self._scheduler
+
+    @property
     def has_work(self) -> bool:
         return self._scheduler.has_requests or bool(self._in_flight)
 
@@ -60,7 +65,7 @@ class Core:
         num_waiting = len(self._scheduler.waiting) - self._scheduler.num_free_rows  # for others to end
         if message.request_id in self._scheduler or self._is_in_flight(message.request_id):
             return _reject(message, "duplicate_request_id", "a request with this id is still running")
-        if num_waiting >= max_queued:
+        if num_waiting >= max_queued and not message.is_resumed:
             return _reject(
                 message, "queue_full", f"{num_waiting} requests wait already, the limit is {max_queued}"
             )

@@ -9,7 +9,7 @@ from legato.core.errors import ClosedError, NotReadyError
 from legato.engine.assembly import Engine
 from legato.engine.loop import handle
 from legato.ipc.client import EngineStage, EngineStatus
-from legato.ipc.messages import AddRequest, EngineStats, Failed, Ready, ToEngine
+from legato.ipc.messages import AddRequest, EngineStats, Ready, ToEngine
 from legato.ipc.reply_router import Reply, ReplyRouter, Sink, StatsSink
 
 
@@ -30,6 +30,7 @@ class InprocClient:
         self._router = ReplyRouter()
         self._inbox: SimpleQueue[Sequence[ToEngine] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="inproc-engine", daemon=True)
+        self._is_draining = False
         self._lock = threading.Lock()  # no request is taken once the engine has ended
 
     @property
@@ -52,10 +53,10 @@ class InprocClient:
 
     def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:
         with self._lock:
-            if self.ready is None:
+            if self._is_draining or self.ready is None:
                 raise self._not_ready()
             self._router.expect(requests, sink)
-            self._inbox.put(requests)
+            self._inbox.put(self._router.take_unsent())
 
     def abort(self, request_ids: Iterable[str]) -> None:
         if aborts := self._router.forget(request_ids):
@@ -66,6 +67,17 @@ class InprocClient:
             if self.ready is None:
                 raise self._not_ready()
             self._inbox.put([self._router.expect_stats(sink)])
+
+    @property
+    def num_pending(self) -> int:
+        return self._router.num_pending
+
+    @property
+    def is_draining(self) -> bool:
+        return self._is_draining
+
+    def drain(self) -> None:
+        self._is_draining = True
 
     def close(self) -> None:
         if self.status.stage is EngineStage.CLOSED:
@@ -86,12 +98,12 @@ class InprocClient:
     def _end(self, stage: EngineStage, reason: str) -> None:
         with self._lock:
             self.status, self.ready = EngineStatus(stage, reason), None
-            lost = self._router.forget_all()
-        for request_id, sink in lost.items():
-            sink(Failed(request_id=request_id, error=f"the engine has ended: {reason}"))
+        self._router.fail_all(f"the engine has ended: {reason}")
 
     def _not_ready(self) -> NotReadyError:
         reason = f"the engine is {self.status.stage}: {self.status.detail}"
+        if self._is_draining:
+            return ClosedError("the engine finishes what runs and takes nothing new")
         if self.status.stage is EngineStage.CLOSED:
             return ClosedError(reason)
         return NotReadyError(reason, retry_after_s=None)

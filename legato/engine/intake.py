@@ -22,7 +22,7 @@ def open_request(message: AddRequest, limits: RequestLimits, eos_ids: Iterable[i
         )
     return Request(
         request_id=message.request_id,
-        token_ids=list(message.token_ids),
+        token_ids=message.token_ids + message.output_ids,
         prompt_len=len(message.token_ids),
         max_device_len=max_device_len,
         params=params,

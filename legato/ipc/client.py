@@ -4,7 +4,7 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,16 +17,16 @@ from legato.ipc.channel import ChannelClosedError, encode_frame
 from legato.ipc.messages import (
     AddRequest,
     EngineStats,
-    Failed,
     FromEngine,
     Progress,
     Ready,
     Shutdown,
     Start,
     StartFailed,
+    TokenOutput,
 )
 from legato.ipc.reply_router import ReplyRouter, Sink, StatsSink
-from legato.ipc.supervisor import EngineProcess, RestartBudget, start_engine
+from legato.ipc.supervisor import EngineProcess, RestartBudget, Watchdog, start_engine
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +85,16 @@ class EngineClient(Protocol):
     def query_stats(self, sink: StatsSink) -> None:
         """Ask for statistics with the ledger of each request. Raises NotReadyError."""
 
+    @property
+    def num_pending(self) -> int:
+        """Requests that have not ended."""
+
+    @property
+    def is_draining(self) -> bool: ...
+
+    def drain(self) -> None:
+        """Take no more requests; what runs goes on."""
+
     def close(self) -> None:
         """End the engine; what still runs fails."""
 
@@ -105,13 +115,14 @@ class ProcessClient:
     ) -> None:
         self._config = config
         self._spawn = spawn
-        self._budget = budget or RestartBudget(max_restarts=3, window_s=60.0, clock=time.monotonic)
+        self._budget = budget or RestartBudget()
         self._changed = threading.Condition()  # guards everything below
         self._status = EngineStatus(EngineStage.STOPPED)
         self._ready: Ready | None = None
         self._was_ready = False
+        self._is_draining = False
         self._router = ReplyRouter()
-        self._outbox: Outbox = SimpleQueue()
+        self._outbox: Outbox | None = None  # of the engine that runs
         self._process: EngineProcess | None = None
         self._thread: threading.Thread | None = None
         self._started_at = 0.0
@@ -157,36 +168,48 @@ class ProcessClient:
 
     def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:
         try:
-            frame = encode_frame(requests)  # here, where the fault of one caller is that caller's alone
+            encode_frame(requests)  # here, where the fault of one caller is that caller's alone
         except ValueError as error:
             raise RequestError(f"the request cannot be sent to the engine: {error}") from error
         with self._changed:
-            if self._status.stage not in (EngineStage.LOADING, EngineStage.READY):
+            if self._is_draining or self._status.stage not in (EngineStage.LOADING, EngineStage.READY):
                 raise self._not_ready()
             self._router.expect(requests, sink)
-            self._outbox.put(frame)
+            self._send_unsent()
 
     def abort(self, request_ids: Iterable[str]) -> None:
         with self._changed:
-            if aborts := self._router.forget(request_ids):
+            if (aborts := self._router.forget(request_ids)) and self._outbox is not None:
                 self._outbox.put(encode_frame(aborts))
 
     def query_stats(self, sink: StatsSink) -> None:
         with self._changed:
-            if self._status.stage is not EngineStage.READY:
+            if self._status.stage is not EngineStage.READY or self._outbox is None:
                 raise self._not_ready()
             self._outbox.put(encode_frame([self._router.expect_stats(sink)]))
+
+    @property
+    def num_pending(self) -> int:
+        return self._router.num_pending
+
+    @property
+    def is_draining(self) -> bool:
+        return self._is_draining
+
+    def drain(self) -> None:
+        with self._changed:
+            self._is_draining = True
 
     def close(self) -> None:
         with self._changed:
             if self._is_closed:
                 return
             self._set_status(EngineStage.CLOSED, "the server is shutting down")
-            self._outbox.put(encode_frame([Shutdown()]))
+            if self._outbox is not None:
+                self._outbox.put(encode_frame([Shutdown()]))
             process, thread = self._process, self._thread
             grace_s = 0.0 if self._ready is None else 1.0  # while it loads, it listens to nobody
-            lost = self._router.forget_all()
-        _fail(lost, self._status.detail)  # now: the engine may be in the middle of a long step
+        self._router.fail_all(self._status.detail)  # now: the engine may be in the middle of a long step
         if process is not None:
             process.end(grace_s)
         if thread is not None:
@@ -207,20 +230,20 @@ class ProcessClient:
             except Exception as error:  # a fault of ours: whoever waits for the engine must hear of it
                 logger.exception("the client of the engine failed")
                 reason, may_restart = f"the client of the engine failed ({error!r}); see the log", False
+            delay_s = self._budget.take() if may_restart else None
             with self._changed:
-                if not self._is_closed:
-                    if may_restart and self._budget.take():
-                        self._set_status(EngineStage.LOADING, f"starting again: {reason}")
-                    else:
-                        self._set_status(EngineStage.FAILED, reason)
-                        if self._was_ready:  # else whoever waits for the start is told
-                            logger.error("the engine is not started again: %s", reason)
                 self._ready = None
-                self._outbox = SimpleQueue()
-                lost = self._router.forget_all()
-            _fail(lost, reason)
-            if self._status.stage is EngineStage.FAILED:
-                return
+                if self._is_closed:
+                    return  # close() has told who waited
+                if delay_s is not None:
+                    self._set_status(EngineStage.LOADING, f"starting again: {reason}")
+                    self._changed.wait_for(lambda: self._is_closed, delay_s)
+                    continue
+                self._set_status(EngineStage.FAILED, reason)
+            if self._was_ready:  # else whoever waits for the start is told
+                logger.error("the engine is not started again: %s", reason)
+            self._router.fail_all(reason)
+            return
 
     def _serve_one(self) -> tuple[str, bool]:
         """Run one engine to its end; the reason for the end, and whether another one may be tried."""
@@ -231,34 +254,59 @@ class ProcessClient:
             return f"the engine process could not be started: {error}", False
         with self._changed:
             self._process = process
-            outbox = self._outbox
+            outbox = self._outbox = Outbox()
+            outbox.put(encode_frame([Start(config=self._config)]))
+            self._send_unsent()
         if self._is_closed:
             process.end(grace_s=0.0)
-        start = encode_frame([Start(config=self._config)])
-        writer = threading.Thread(
-            target=_write, args=(process, start, outbox), name="engine-writer", daemon=True
-        )
+        writer = threading.Thread(target=_write, args=(process, outbox), name="engine-writer", daemon=True)
         writer.start()
         start_error = None
         try:
-            while True:
-                for message in process.channel.receive():
-                    if isinstance(message, StartFailed):
-                        start_error = message.error
-                    self._dispatch(message)
-        except ChannelClosedError:
-            pass
+            start_error = self._read(process)
         finally:
+            with self._changed:
+                self._outbox = None  # from here on, requests wait for the next engine
             outbox.put(None)
             exit_reason = process.wait()  # closes the channel, so that the writer sleeps on it no longer
             writer.join()
+            running_ids = process.board.read().request_ids
+            process.board.close()
         if start_error is not None:
             return start_error, False
+        reason = f"the engine process has ended ({exit_reason})"
         if self._is_closed:
             logger.info("engine pid %d was ended by legato", process.pid)
         else:
-            logger.error("engine pid %d has ended: %s", process.pid, exit_reason)
-        return f"the engine process has ended ({exit_reason})", True
+            self._router.engine_died(running_ids, reason)
+            logger.error(
+                "engine pid %d has ended: %s, in a step of %d requests; %d go on with the next engine",
+                *(process.pid, exit_reason, len(running_ids), self._router.num_pending),
+            )
+        return reason, True
+
+    def _read(self, process: EngineProcess) -> str | None:
+        """Hand on what an engine says until it is gone; why its start failed, if it did."""
+        watchdog = Watchdog(self._config.watchdog_s)
+        start_error = None
+        while True:
+            try:
+                messages = process.channel.receive(timeout_s=self._config.watchdog_s / 4)
+            except ChannelClosedError:
+                return start_error
+            for message in messages:
+                if isinstance(message, StartFailed):
+                    start_error = message.error
+                self._dispatch(message)
+            has_work = self._ready is not None and self._router.num_pending > 0
+            if watchdog.is_hung(process.board.read().ticks, has_work=has_work):
+                logger.error("engine pid %d has made no progress for %g s", process.pid, watchdog.limit_s)
+                process.process.kill()
+
+    def _send_unsent(self) -> None:
+        """Tell the engine of the requests that it must know of now. Needs the lock: order is kept so."""
+        if self._outbox is not None and (unsent := self._router.take_unsent()):
+            self._outbox.put(encode_frame(unsent))
 
     def _dispatch(self, message: FromEngine) -> None:
         match message:
@@ -276,6 +324,10 @@ class ProcessClient:
                 pass  # _serve_one ends with its reason
             case _:
                 self._router.route(message)
+                if isinstance(message, TokenOutput):
+                    self._budget.refill()  # an engine that gives tokens works
+                with self._changed:
+                    self._send_unsent()  # those who waited for the end of a trial
 
     def _advance(self, stage: EngineStage, detail: str) -> None:
         """Move on, unless the client was closed meanwhile: that is for good."""
@@ -293,26 +345,22 @@ class ProcessClient:
 
     def _not_ready(self) -> NotReadyError:
         status = self._status
+        if self._is_draining and not self._is_closed:
+            return ClosedError("the server is shutting down: it finishes what runs and takes nothing new")
         if status.stage is EngineStage.LOADING:
             return NotReadyError(
                 f"the engine is still loading ({status.detail or 'starting'}); try again soon"
             )
         if status.stage is EngineStage.CLOSED:
             return ClosedError(status.detail)
+        if status.stage is EngineStage.READY:
+            return NotReadyError("the engine has just ended, the next one is started; try again soon")
         return NotReadyError(status.detail or f"the engine is {status.stage}", retry_after_s=None)
 
 
-def _fail(lost: Mapping[str, Callable[[Failed], None]], reason: str) -> None:
-    """Tell those who wait that no engine will answer."""
-    for request_id, sink in lost.items():
-        sink(Failed(request_id=request_id, error=reason))
-
-
-def _write(process: EngineProcess, start: bytes, outbox: Outbox) -> None:
-    frame: bytes | None = start
-    while frame is not None:
+def _write(process: EngineProcess, outbox: Outbox) -> None:
+    while (frame := outbox.get()) is not None:
         try:
             process.channel.send_frame(frame)
         except ChannelClosedError:
-            return  # the reader sees it too, and tells everyone who waits
-        frame = outbox.get()
+            return  # the reader sees it too

@@ -22,7 +22,11 @@ class Start(Message, frozen=True):
 
 
 class AddRequest(Message, frozen=True):
-    """Compute an answer. The seed is drawn by the sender, so that the request can be repeated exactly."""
+    """Compute an answer. The seed is drawn by the sender, so that the request can be repeated exactly.
+
+    is_resumed  another engine had accepted it and is gone; it does not queue up again
+    output_ids  tokens which that engine had given: the answer goes on after them
+    """
 
     request_id: str
     token_ids: list[int]
@@ -30,6 +34,8 @@ class AddRequest(Message, frozen=True):
     seed: int
     priority: int = 0
     cache_salt: str = ""
+    is_resumed: bool = False
+    output_ids: list[int] = []
 
 
 class Abort(Message, frozen=True):
@@ -119,8 +125,8 @@ class TokenOutput(Message, frozen=True):
 class Failed(Message, frozen=True):
     """The request ended by a fault that is not its own.
 
-    code  engine_died; or of this one request: non_finite_logits, the model gave no usable numbers, or
-          grammar_failed, its grammar could not be kept to the end
+    code  engine_died; or of this one request: engine_poisoned, engines died of it; non_finite_logits, the
+          model gave no usable numbers; or grammar_failed, its grammar could not be kept to the end
     """
 
     request_id: str

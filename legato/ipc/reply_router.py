@@ -1,7 +1,7 @@
 """Matches what an engine says to who asked for it, by id, never by order."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
 
 from legato.ipc.messages import (
@@ -14,6 +14,7 @@ from legato.ipc.messages import (
     StatsQuery,
     TokenOutput,
 )
+from legato.ipc.pending import PendingRequests
 
 Reply = Accepted | Rejected | TokenOutput | Failed
 Sink = Callable[[Reply], None]  # called on the thread that reads from the engine; must not block or raise
@@ -26,14 +27,23 @@ class ReplyRouter:
     def __init__(self) -> None:
         self.latest_stats = EngineStats()
         self._lock = threading.Lock()
-        self._sinks: dict[str, Sink] = {}
+        self._pending = PendingRequests()
         self._stats_sinks: dict[str, StatsSink] = {}
         self._query_numbers = count(1)
+
+    @property
+    def num_pending(self) -> int:
+        return len(self._pending)
 
     def expect(self, requests: Sequence[AddRequest], sink: Sink) -> None:
         """From now on, all that is said about these requests goes to `sink`."""
         with self._lock:
-            self._sinks |= {request.request_id: sink for request in requests}
+            self._pending.add(requests, sink)
+
+    def take_unsent(self) -> list[AddRequest]:
+        """The requests that the engine must be told of now."""
+        with self._lock:
+            return self._pending.take_unsent()
 
     def expect_stats(self, sink: StatsSink) -> StatsQuery:
         query = StatsQuery(query_id=f"stats-{next(self._query_numbers)}")
@@ -44,7 +54,7 @@ class ReplyRouter:
     def forget(self, request_ids: Iterable[str]) -> list[Abort]:
         """Their sinks are not called again; the messages that tell the engine so."""
         with self._lock:
-            return [Abort(request_id=each) for each in request_ids if self._sinks.pop(each, None) is not None]
+            return [Abort(request_id=each) for each in self._pending.forget(request_ids)]
 
     def route(self, message: Reply | EngineStats) -> None:
         """Hand one message to whoever waits for it; a request that has ended is forgotten."""
@@ -55,19 +65,33 @@ class ReplyRouter:
             if stats_sink is not None:
                 stats_sink(message)
             return
-        is_last = isinstance(message, Rejected | Failed) or (
-            isinstance(message, TokenOutput) and message.finish_reason is not None
-        )
         with self._lock:
-            find = self._sinks.pop if is_last else self._sinks.get
-            sink = find(message.request_id, None)
-        if sink is not None:
-            sink(message)
+            delivery = self._pending.record(message)
+        if delivery is not None:
+            sink, news = delivery
+            sink(news)
 
-    def forget_all(self) -> dict[str, Callable[[Failed], None]]:
-        """The engine is gone: who waited for it, by request or query."""
+    def engine_died(self, running_ids: Collection[str], reason: str) -> None:
+        """Requests wait for the next engine; queries fail, and the request that has killed this one."""
         with self._lock:
-            lost: dict[str, Callable[[Failed], None]] = {**self._sinks, **self._stats_sinks}
-            self._sinks, self._stats_sinks = {}, {}
-            self.latest_stats = EngineStats()
-        return lost
+            poisoned = self._pending.engine_died(running_ids, reason)
+            queries = self._take_queries()
+        for sink, failed in poisoned:
+            sink(failed)
+        _fail(queries, reason)
+
+    def fail_all(self, reason: str) -> None:
+        """No engine will answer: tell everyone who waits."""
+        with self._lock:
+            lost: dict[str, Callable[[Failed], None]] = {**self._pending.take_all(), **self._take_queries()}
+        _fail(lost, reason)
+
+    def _take_queries(self) -> dict[str, StatsSink]:
+        queries, self._stats_sinks = self._stats_sinks, {}
+        self.latest_stats = EngineStats()
+        return queries
+
+
+def _fail(lost: "dict[str, Callable[[Failed], None]] | dict[str, StatsSink]", reason: str) -> None:
+    for request_id, sink in lost.items():
+        sink(Failed(request_id=request_id, error=reason))

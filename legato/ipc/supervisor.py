@@ -6,14 +6,17 @@ import signal
 import socket
 import subprocess
 import sys
-from collections import deque
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from legato.ipc.channel import Channel, client_end
 from legato.ipc.messages import FromEngine
+from legato.ipc.progress_board import ProgressBoard
 
 logger = logging.getLogger(__name__)
+
+RESTART_DELAYS_S = (0.0, 0.25, 0.5, 1.0, 2.0)
 
 # A product of the reference backend has the same bits in every run only if BLAS always splits it alike.
 _ENGINE_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -25,6 +28,7 @@ class EngineProcess:
 
     process: "subprocess.Popen[bytes]"
     channel: Channel[FromEngine]
+    board: ProgressBoard
 
     @property
     def pid(self) -> int:
@@ -52,33 +56,66 @@ class EngineProcess:
 
 
 class RestartBudget:
-    """At most `max_restarts` in any `window_s`: an engine that dies at once is not started for ever."""
+    """How often an engine is started again after one that gave no token: not for ever.
 
-    def __init__(self, max_restarts: int, window_s: float, clock: Callable[[], float]) -> None:
-        self._max_restarts = max_restarts
-        self._window_s = window_s
+    delays_s  how long to wait before the first, the second, … of these restarts
+    """
+
+    def __init__(self, delays_s: Sequence[float] = RESTART_DELAYS_S) -> None:
+        self._delays_s = delays_s
+        self._num_taken = 0
+
+    def refill(self) -> None:
+        """The engine has shown that it works."""
+        self._num_taken = 0
+
+    def take(self) -> float | None:
+        """Seconds to wait before one more restart; None when there is none left."""
+        if self._num_taken >= len(self._delays_s):
+            return None
+        self._num_taken += 1
+        return self._delays_s[self._num_taken - 1]
+
+
+class Watchdog:
+    """Tells an engine that computes for long from one that hangs: its progress board stands still.
+
+    limit_s  without progress, while there is work
+    """
+
+    def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limit_s = limit_s
         self._clock = clock
-        self._restarts: deque[float] = deque()
+        self._last_ticks = -1
+        self._since = clock()
 
-    def take(self) -> bool:
-        """Whether one more restart is allowed now; counts it if so."""
+    def is_hung(self, ticks: int, *, has_work: bool) -> bool:
         now = self._clock()
-        while self._restarts and now - self._restarts[0] > self._window_s:
-            self._restarts.popleft()
-        if len(self._restarts) >= self._max_restarts:
-            return False
-        self._restarts.append(now)
-        return True
+        if ticks != self._last_ticks or not has_work:
+            self._last_ticks, self._since = ticks, now
+        return now - self._since > self.limit_s
 
 
-def start_engine() -> EngineProcess:
+def start_engine(module: str = "legato.engine") -> EngineProcess:
     """Start an engine process; it waits for its Start message. Raises OSError when it cannot be started."""
+    board = ProgressBoard.create()
     ours, theirs = socket.socketpair()
     with theirs:
         level = logging.getLevelName(logging.getLogger().getEffectiveLevel())
+        fds = (theirs.fileno(), board.fd)
         process = subprocess.Popen(
-            [sys.executable, "-m", "legato.engine", "--fd", str(theirs.fileno()), "--log-level", level],
-            pass_fds=[theirs.fileno()],
+            [
+                sys.executable,
+                "-m",
+                module,
+                "--fd",
+                str(fds[0]),
+                "--board-fd",
+                str(fds[1]),
+                "--log-level",
+                level,
+            ],
+            pass_fds=fds,
             stdin=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C on a terminal is for us alone: we end the engine
             env=os.environ | _ENGINE_ENVIRONMENT,
@@ -86,4 +123,4 @@ def start_engine() -> EngineProcess:
     logger.info(
         "start: parent pid %d, engine pid %d, by subprocess over a socket pair", os.getpid(), process.pid
     )
-    return EngineProcess(process, client_end(ours))
+    return EngineProcess(process, client_end(ours), board)

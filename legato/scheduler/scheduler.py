@@ -270,7 +270,7 @@ class Scheduler:
         self.waiting.remove(request)
         self.running[request.request_id] = request
         row = self._rows.allocate()
-        is_resumed = request.num_preemptions > 0
+        is_resumed = request.num_preemptions > 0 or request.output_len > 0
         hit_len = self.kv.start(
             request.request_id,
             request.token_ids,

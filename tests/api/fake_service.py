@@ -22,6 +22,7 @@ class FakeService:
         self.start_error: Exception | None = None
         self.num_starts = 0
         self.num_closes = 0
+        self.is_draining = False
         self.engine_stats: EngineStats | None = EngineStats(pages_free=64)
         self.current_state = ServiceState(stage="serving", is_ready=True, is_alive=True, progress=1.0)
 
@@ -40,6 +41,13 @@ class FakeService:
 
     def state(self) -> ServiceState:
         return self.current_state
+
+    def drain(self) -> None:
+        self.is_draining = True
+
+    @property
+    def num_pending(self) -> int:
+        return 0
 
     async def close(self) -> None:
         self.num_closes += 1

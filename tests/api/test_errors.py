@@ -32,6 +32,8 @@ def test_every_error_class_has_a_row() -> None:
         "OverloadedError": 429,
         "NotReadyError": 503,
         "ClosedError": 503,
+        "PoisonedRequestError": 500,
+        "QueueTimeoutError": 503,
         "EngineDiedError": 503,
         "GrammarFailedError": 500,
     }

@@ -1,5 +1,6 @@
 """`legato serve` from start to end: the port first, a ready line, an end that is quick and says why."""
 
+import asyncio
 import http.client
 import json
 import logging
@@ -125,7 +126,8 @@ def test_open_address_without_key_is_warned_about(
 
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_open_streams_with_a_reason(start: Start, tiny_model: Path, sig: int) -> None:
-    serving = start(tiny_model, "--backend", "reference")  # slow: few tokens lie between it and the client
+    # slow: few tokens lie between the engine and the client
+    serving = start(tiny_model, "--backend", "reference", "--drain-timeout-s", "0")
     connection, idle = serving.connect(), None
     idle = http.client.HTTPConnection(connection.host, connection.port)
     idle.request("GET", "/health")
@@ -150,6 +152,36 @@ def test_signal_ends_open_streams_with_a_reason(start: Start, tiny_model: Path, 
     assert "Traceback" not in serving.log
 
 
+def test_signal_lets_what_runs_finish_and_refuses_what_is_new(start: Start, tiny_model: Path) -> None:
+    serving = start(tiny_model, "--backend", "reference")
+    connection = serving.connect()
+    body = {"prompt": "hello", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+    headers = {"content-type": "application/json"}
+    connection.request("POST", "/v1/completions", json.dumps(body | {"stream": True}), headers)
+    stream = connection.getresponse()
+    assert stream.readline().startswith(b'data: {"')
+    serving.process.terminate()
+    other = http.client.HTTPConnection(connection.host, connection.port, timeout=PATIENCE_S)
+    while True:  # until the signal has been taken
+        other.request("POST", "/v1/completions", json.dumps(body | {"max_tokens": 1}), headers)
+        refusal = other.getresponse()
+        answer = json.loads(refusal.read())
+        if refusal.status != 200:
+            break
+    assert (refusal.status, answer["error"]["code"]) == (503, "shutting_down")
+    assert refusal.headers["retry-after"]
+    other.request("GET", "/ready")
+    assert json.loads(other.getresponse().read())["stage"] == "draining"
+    events = stream.read().decode().split("\n\n")[:-1]
+    assert json.loads(events[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
+    assert events[-1] == "data: [DONE]"
+    other.close()
+    connection.close()
+    serving.log += serving.process.communicate(timeout=PATIENCE_S)[0]
+    assert serving.process.returncode == 0
+    assert "Traceback" not in serving.log
+
+
 def test_signal_while_the_model_is_loaded_ends_cleanly(start: Start) -> None:
     serving = start()
     serving.read_until("parent pid")
@@ -164,7 +196,8 @@ def test_second_signal_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     app = app_for(EngineService(EngineConfig(model="/nowhere")), ServerConfig())
     server = HttpServer(app, lambda: None)
     server.handle_exit(signal.SIGINT, None)
-    assert (server.should_exit, server.end_reason, codes) == (True, "SIGINT", [])
+    assert asyncio.run(server.on_tick(1)), "nothing runs that it could wait for"
+    assert (server.end_reason, codes) == ("SIGINT", [])
     server.handle_exit(signal.SIGINT, None)
     assert codes == [130]
 

@@ -1,13 +1,13 @@
 """Executors promise outputs; the one with a thread computes while the caller goes on."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 
 import pytest
 
 from legato.core.plan import StepOutput
-from legato.executor.executor import InlineExecutor, ThreadExecutor
+from legato.executor.executor import InlineExecutor, NoBoard, ThreadExecutor
 from legato.executor.forward_batch import BatchBuilder, ForwardBatch
 from tests.executor.plans import make_chunk, make_plan
 
@@ -46,7 +46,7 @@ def builder() -> BatchBuilder:
 
 @pytest.fixture
 def threaded(builder: BatchBuilder, runner: FakeRunner) -> Iterator[ThreadExecutor]:
-    executor = ThreadExecutor(builder, runner)  # type: ignore[arg-type]
+    executor = ThreadExecutor(builder, runner, NoBoard())  # type: ignore[arg-type]
     yield executor
     runner.may_run.set()
     executor.close()
@@ -68,8 +68,21 @@ def test_failure_of_a_step_comes_out_of_its_promise(threaded: ThreadExecutor, ru
         threaded.launch(PLANS[0]).result(timeout=10)
 
 
+def test_nothing_is_computed_after_a_step_that_failed(threaded: ThreadExecutor, runner: FakeRunner) -> None:
+    runner.failure = MemoryError("no room")
+    first, second = threaded.launch(PLANS[0]), threaded.launch(PLANS[1])
+    runner.may_run.set()
+    for future in (first, second):
+        with pytest.raises(MemoryError, match="no room"):
+            future.result(timeout=10)
+    runner.failure = None
+    with pytest.raises(MemoryError, match="no room"):
+        threaded.launch(PLANS[2]).result(timeout=10)
+    assert runner.steps == []
+
+
 def test_closing_drops_what_has_not_begun(builder: BatchBuilder, runner: FakeRunner) -> None:
-    executor = ThreadExecutor(builder, runner)  # type: ignore[arg-type]
+    executor = ThreadExecutor(builder, runner, NoBoard())  # type: ignore[arg-type]
     first, *others = [executor.launch(plan) for plan in PLANS]
     assert runner.has_begun.wait(timeout=10)
     closing = threading.Thread(target=executor.close)
@@ -85,7 +98,22 @@ def test_closing_drops_what_has_not_begun(builder: BatchBuilder, runner: FakeRun
 
 def test_inline_executor_computes_in_the_calling_thread(builder: BatchBuilder, runner: FakeRunner) -> None:
     runner.may_run.set()
-    executor = InlineExecutor(builder, runner)  # type: ignore[arg-type]
+    executor = InlineExecutor(builder, runner, NoBoard())  # type: ignore[arg-type]
     assert executor.launch(PLANS[1]).result(timeout=0) == StepOutput(1, {"a": 1})
     assert runner.threads == {threading.current_thread().name}
     executor.close()
+
+
+def test_board_is_told_of_each_step_while_it_computes(builder: BatchBuilder, runner: FakeRunner) -> None:
+    told: list[object] = []
+
+    class Board:
+        def begin(self, request_ids: Sequence[str]) -> None:
+            told.append(list(request_ids))
+
+        def end(self) -> None:
+            told.append(runner.steps.copy())
+
+    runner.may_run.set()
+    InlineExecutor(builder, runner, Board()).launch(PLANS[2])  # type: ignore[arg-type]
+    assert told == [["a"], [2]]

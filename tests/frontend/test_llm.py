@@ -1,8 +1,6 @@
 """The blocking face: prompts of every shape, settings that do not fit, an engine process of its own."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,18 +9,13 @@ import pytest
 
 import legato
 from legato.core.config import EngineConfig
-from legato.core.errors import ClosedError, ConfigError, EngineDiedError, ModelError, RequestError
+from legato.core.errors import ClosedError, ConfigError, ModelError, RequestError
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.engine.assembly import load_engine
 from legato.engine.inproc import InprocClient
-from legato.frontend.async_llm import AsyncLLM
 from legato.frontend.generator import Usage
 from legato.frontend.llm import LLM
-from legato.ipc.client import ProcessClient
-from legato.ipc.supervisor import EngineProcess, start_engine
-from legato.tokenization.tokenizer import load_tokenizer
-from tests.frontend.answers import gather
 
 USER = {"role": "user", "content": "hi"}
 GREEDY = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
@@ -185,35 +178,6 @@ def test_engine_in_a_process_of_its_own_takes_any_number_of_prompts(
         assert llm.generate([[8] * 20], params)[0].usage.cached_tokens == 16
     assert len(completions) == 2200
     assert [each.token_ids for each in completions[:250]] == [each.token_ids for each in completions[250:500]]
-
-
-def test_death_of_the_engine_is_an_error_of_the_stream_and_the_next_request_is_served(
-    tiny_model: Path,
-) -> None:
-    started: list[EngineProcess] = []
-
-    def spawn() -> EngineProcess:
-        started.append(start_engine())
-        return started[-1]
-
-    async def main() -> None:
-        stream = await llm.submit(["abc"], SamplingParams(max_tokens=500, temperature=0, ignore_eos=True))
-        deltas = aiter(stream)
-        await anext(deltas)
-        os.kill(started[0].pid, signal.SIGKILL)
-        with pytest.raises(EngineDiedError, match="SIGKILL"):
-            async for _ in deltas:
-                pass
-        (answer,) = await gather(await llm.submit(["abc"], GREEDY))
-        assert len(answer.token_ids) == 6
-
-    client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=spawn)
-    llm = AsyncLLM(client, load_tokenizer(tiny_model), None)
-    try:
-        asyncio.run(main())
-    finally:
-        client.close()
-    assert len(started) == 2
 
 
 def test_logprobs_are_those_of_the_tokens_and_of_the_prompt_but_its_first(llm: LLM) -> None:

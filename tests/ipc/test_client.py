@@ -135,20 +135,18 @@ def test_abort_ends_the_request_and_frees_its_pages(client: ProcessClient) -> No
     assert client.latest_stats.step < 500
 
 
-def test_killed_engine_is_heard_at_once_and_replaced(client: ProcessClient, engines: Engines) -> None:
+def test_killed_engine_is_replaced_and_its_requests_go_on(client: ProcessClient, engines: Engines) -> None:
+    calm: Replies = SimpleQueue()
+    client.submit([request("calm", max_tokens=200)], calm.put)
+    undisturbed = tokens_of(calm)
     replies: Replies = SimpleQueue()
-    client.submit([request("lost", max_tokens=500)], replies.put)
+    client.submit([request("disturbed", max_tokens=200)], replies.put)
     assert isinstance(replies.get(timeout=20), Accepted)
+    first = replies.get(timeout=20)
+    assert isinstance(first, TokenOutput)
     engines.started[0].process.send_signal(signal.SIGKILL)
-    last = replies.get(timeout=20)
-    while isinstance(last, TokenOutput):
-        last = replies.get(timeout=20)
-    assert isinstance(last, Failed)
-    assert "SIGKILL" in last.error
-    wait_until(lambda: len(engines.started) == 2 and client.status.stage is EngineStage.READY)
-    fresh: Replies = SimpleQueue()
-    client.submit([request("next")], fresh.put)
-    assert len(tokens_of(fresh)) == 5
+    assert first.token_ids + tokens_of(replies) == undisturbed
+    assert len(engines.started) == 2
 
 
 def test_request_sent_while_the_next_engine_loads_is_answered(
@@ -158,17 +156,46 @@ def test_request_sent_while_the_next_engine_loads_is_answered(
     wait_until(lambda: client.status.stage is EngineStage.LOADING)
     replies: Replies = SimpleQueue()
     client.submit([request("patient")], replies.put)
-    first = replies.get(timeout=20)
-    if isinstance(first, Failed):  # it was sent in the moment in which the death was noticed
-        client.wait_ready(20)
-        client.submit([request("patient again")], replies.put)
-        first = replies.get(timeout=20)
-    assert isinstance(first, Accepted)
     assert len(tokens_of(replies)) == 5
 
 
+def test_request_between_two_engines_waits_for_the_second(tiny_model: Path) -> None:
+    """Also before the first: nothing is sent to an engine that is gone, or not there yet."""
+    may_start = threading.Semaphore(0)
+    engines = Engines()
+
+    def spawn() -> EngineProcess:
+        assert may_start.acquire(timeout=20)
+        return engines()
+
+    client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=spawn)
+    client.start()
+    for number in range(2):
+        replies: Replies = SimpleQueue()
+        client.submit([request(f"early {number}")], replies.put)
+        may_start.release()
+        assert len(tokens_of(replies)) == 5
+        engines.started[number].process.kill()
+        wait_until(lambda: client.status.stage is EngineStage.LOADING)
+    may_start.release()
+    client.close()
+
+
+def test_engine_that_hangs_at_work_is_replaced(tiny_model: Path, engines: Engines) -> None:
+    config = EngineConfig(model=str(tiny_model), watchdog_s=1)
+    client = ProcessClient(config, spawn=engines)
+    client.start()
+    client.wait_ready(30)
+    engines.started[0].process.send_signal(signal.SIGSTOP)
+    replies: Replies = SimpleQueue()
+    client.submit([request("stopped")], replies.put)
+    assert len(tokens_of(replies)) == 5
+    assert engines.started[0].process.returncode == -signal.SIGKILL
+    client.close()
+
+
 def test_engine_that_keeps_dying_is_given_up(tiny_model: Path, engines: Engines) -> None:
-    budget = RestartBudget(max_restarts=1, window_s=60, clock=lambda: 0.0)
+    budget = RestartBudget(delays_s=[0.0])
     client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=engines, budget=budget)
     client.start()
     for number in range(2):
@@ -181,14 +208,6 @@ def test_engine_that_keeps_dying_is_given_up(tiny_model: Path, engines: Engines)
         client.wait_ready(1)
     assert gone.value.retry_after_s is None
     client.close()
-
-
-def test_restart_budget_is_a_sliding_window() -> None:
-    now = [0.0]
-    budget = RestartBudget(max_restarts=2, window_s=10, clock=lambda: now[0])
-    assert [budget.take() for _ in range(3)] == [True, True, False]
-    now[0] = 11
-    assert budget.take()
 
 
 def test_query_in_an_engine_that_dies_is_answered_by_its_death(

@@ -48,8 +48,16 @@ async def join_answers(request: Request, stream: TextStream, num_answers: int) -
 
     Raises ClientDisconnect when the client has left; whatever happens, nothing of `stream` runs on.
     """
+    return await read_whole(request, stream, _join(stream, num_answers))
+
+
+async def read_whole(request: Request, stream: TextStream, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which reads `stream` to its end.
+
+    Raises ClientDisconnect when the client has left; whatever happens, nothing of `stream` runs on.
+    """
     try:
-        return await while_connected(request, _join(stream, num_answers))
+        return await while_connected(request, work)
     finally:
         await asyncio.shield(stream.aclose())
 

@@ -32,6 +32,9 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "tools": ([],),
         "top_logprobs": (0,),
         "web_search_options": (),
+        # Anthropic
+        "container": (),
+        "mcp_servers": ([],),
         # legato
         "return_timings": (False,),
         # vLLM
@@ -97,7 +100,7 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
 # These are taken as the first value, and the client is told so where it gave one that is not listed.
 ADJUSTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {
-        "service_tier": ("default", "auto"),  # everybody is served alike
+        "service_tier": ("default", "auto", "standard_only"),  # everybody is served alike
         "store": (False,),  # nothing is kept after the answer
     }
 )
@@ -113,6 +116,8 @@ NOTES = frozenset(
         "prompt_cache_retention",
         "safety_identifier",
         "user",
+        # Anthropic
+        "cache_control",
         # vLLM
         "guided_decoding_backend",
         "guided_whitespace_pattern",

@@ -23,6 +23,7 @@ from legato.api.bodies.foreign_fields import (
     REMEDIES,
     SHAPES,
     UNSUPPORTED,
+    Shape,
     is_harmless,
     unread_inside,
 )
@@ -92,8 +93,10 @@ class Body(BaseModel):
     """Base of every body: strict types, finite numbers; unknown fields are kept, to be told about.
 
     refused  names of fields that the body itself refuses
+    shapes   what is read inside the fields that hold objects
     """
 
+    shapes: ClassVar[Mapping[str, Shape]] = SHAPES
     refused: ClassVar[frozenset[str]] = frozenset()
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
@@ -107,7 +110,7 @@ class Body(BaseModel):
         extra = self.model_extra or {}
         known = self.refused | ADJUSTED.keys() | NOTES
         names = [name for name, value in extra.items() if value is not None and name not in known]
-        for name, shape in SHAPES.items():
+        for name, shape in self.shapes.items():
             if name not in names:
                 names += unread_inside(name, getattr(self, name, None), shape)
         return names

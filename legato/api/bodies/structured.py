@@ -26,6 +26,7 @@ from legato.tokenization.grammar_text import (
 ANY_OBJECT = {"type": "object"}
 JSON_SCHEMA_SHAPE = '{"type": "json_schema", "json_schema": {"name": "answer", "schema": {...}}}'
 FORMATS = f'{{"type": "text"}}, {{"type": "json_object"}} or {JSON_SCHEMA_SHAPE}'
+FLAT_FORMATS = '{"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "schema": {...}}'
 SHAPE_OF_JSON_SCHEMA = ("name", "description", "schema", "strict")
 SWITCHES = ("disable_any_whitespace", "disable_additional_properties", "disable_fallback")
 
@@ -104,6 +105,7 @@ class StructuredFields(BaseModel):
             *_response_format(self.response_format),
             *_structured_outputs(self.structured_outputs),
             *self._guided(),
+            *self.own_constraints(),
         ]
         if len(found) > 1:
             raise RequestError(
@@ -111,6 +113,10 @@ class StructuredFields(BaseModel):
                 param=found[1].param,
             )
         return found[0] if found else None
+
+    def own_constraints(self) -> Iterable[Constraint]:
+        """Those of fields that one route has for itself. Raises RequestError."""
+        return ()
 
     def _guided(self) -> Iterable[Constraint]:
         pattern = self.guided_whitespace_pattern
@@ -138,6 +144,19 @@ def json_schema(value: Any, *, param: str) -> JsonSchema:
     check_limit("schema_depth", _depth(value), param=param)
     check_limit("schema", len(json.dumps(value, ensure_ascii=False).encode()), param=param)
     return value
+
+
+def flat_format(value: Any, *, param: str) -> Iterable[Constraint]:
+    """A form as the newer APIs write it, the schema beside the type. Raises RequestError."""
+    match value:
+        case None | {"type": "text"}:
+            pass
+        case {"type": "json_object"}:
+            yield Constraint(param, json_schema_grammar(ANY_OBJECT))
+        case {"type": "json_schema", "schema": schema}:
+            yield Constraint(param, json_schema_grammar(json_schema(schema, param=f"{param}.schema")))
+        case _:
+            raise RequestError(f"{param} must be {FLAT_FORMATS}", param=param)
 
 
 def _response_format(value: dict[str, Any] | None) -> Iterable[Constraint]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from legato.api.bodies.generation import Body, at_most, optional
+from legato.api.bodies.structured import json_schema
 from legato.core.errors import RequestError
 from legato.tokenization.tool_calls.tools import Tool, ToolChoice, check_tools
 
@@ -68,7 +69,10 @@ class ToolFields(Body):
     def tool_options(self) -> dict[str, Any]:
         """The arguments of ChatCall that say what the model may call. Raises RequestError."""
         return {
-            "tools": [_tool(index, each.function) for index, each in enumerate(self.tools or [])],
+            "tools": [
+                tool_of(each.function, f"tools.{index}.function.parameters")
+                for index, each in enumerate(self.tools or [])
+            ],
             "tool_choice": _choice(self.tool_choice),
             "parallel_tool_calls": self.parallel_tool_calls is not False,
         }
@@ -80,11 +84,13 @@ class ToolFields(Body):
         return () if use is None else use.tools
 
 
-def _tool(index: int, function: FunctionBody) -> Tool:
+def tool_of(function: FunctionBody, place: str) -> Tool:
+    """The tool that a body describes; `place` is that of its parameters. Raises RequestError."""
     parameters = function.parameters
-    if parameters is not None and parameters.get("type", "object") != "object":
-        param = f"tools.{index}.function.parameters"
-        raise RequestError(f'{param}: must be the schema of an object, with "type": "object"', param=param)
+    if parameters is not None:
+        json_schema(parameters, param=place)  # knows the limits
+        if parameters.get("type", "object") != "object":
+            raise RequestError(f'{place}: must be the schema of an object, "type": "object"', param=place)
     return Tool(
         name=function.name,
         description=function.description or "",

@@ -18,7 +18,7 @@ from legato.api.errors import ERROR_RESPONSES
 from legato.api.limits import LIMITS
 from legato.api.routes.vllm_proxy import VllmProxy
 from legato.api.service import ServedModels
-from legato.api.sse import EventStream
+from legato.api.sse import EventFormat, EventStream
 from legato.api.transport.json_body import StrictJsonRoute
 from legato.api.transport.model_lookup import ModelsDep
 from legato.core.errors import RequestError
@@ -90,7 +90,7 @@ async def generate_stream(body: PromptBody, request: Request, models: ModelsDep)
     stream = await open_stream(
         request, service, [body.prompt], params, names=body.names(), **body.submit_options()
     )
-    return EventStream(_token_events(stream), stream, has_done=False, headers=headers)
+    return EventStream(_token_events(stream), stream, format=EventFormat(end=b""), headers=headers)
 
 
 @router.post(

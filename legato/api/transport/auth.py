@@ -1,4 +1,4 @@
-"""Bearer keys: every route asks for one, by construction, but for two that probes call and an empty page."""
+"""API keys: every route asks for one, by construction, but for two that probes call and an empty page."""
 
 import hashlib
 import hmac
@@ -8,11 +8,13 @@ from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from legato.api.dialects import served_path
 from legato.api.errors import ErrorAnswer
 
 logger = logging.getLogger(__name__)
 
 OPEN_PATHS = frozenset({"/docs", "/health", "/ready"})  # /docs asks for the key itself, to show anything
+HOW_TO_SHOW_A_KEY = "send the header authorization: Bearer KEY, or x-api-key: KEY"
 NO_KEY = (
     "this server has no API key, so it answers clients on its own machine alone;"
     " start it with --api-key KEY or set LEGATO_API_KEY to serve others"
@@ -31,7 +33,7 @@ class Authentication:
         self._has_warned = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or _path(scope) in OPEN_PATHS:
+        if scope["type"] != "http" or served_path(scope) in OPEN_PATHS:
             await self._app(scope, receive, send)
             return
         fault = self._fault_of(scope)
@@ -41,7 +43,7 @@ class Authentication:
         refusal = ErrorAnswer(
             status=401, message=fault, code="invalid_api_key", headers={"www-authenticate": "Bearer"}
         )
-        await refusal.response()(scope, receive, send)
+        await refusal.response(scope)(scope, receive, send)
 
     def _fault_of(self, scope: Scope) -> str | None:
         if not self._digests:
@@ -51,12 +53,12 @@ class Authentication:
                 self._has_warned = True
                 logger.warning("401 for the client %s: %s", scope["client"][0], NO_KEY)
             return NO_KEY
-        values = [value for name, value in scope["headers"] if name == b"authorization"]
-        if not values:
-            return "an API key is needed: send the header authorization: Bearer KEY"
-        scheme, _, key = values[0].partition(b" ")
-        if len(values) > 1 or scheme.lower() != b"bearer" or not self._knows(key.strip()):
-            return "the API key is not one of this server's; send the header authorization: Bearer KEY, once"
+        shown = [header for header in scope["headers"] if header[0] in (b"authorization", b"x-api-key")]
+        if not shown:
+            return f"an API key is needed: {HOW_TO_SHOW_A_KEY}"
+        is_twice = len(shown) > len(dict(shown))
+        if is_twice or not any(self._knows(_key_in(*header)) for header in shown):
+            return f"the API key is not one of this server's; {HOW_TO_SHOW_A_KEY}, once"
         return None
 
     def _knows(self, key: bytes) -> bool:
@@ -77,7 +79,9 @@ def is_local(scope: Scope) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
-def _path(scope: Scope) -> str:
-    """The path as the router will see it, without the prefix of a proxy."""
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
+def _key_in(name: bytes, value: bytes) -> bytes:
+    """Anthropic's clients show the key by itself, in x-api-key."""
+    if name == b"x-api-key":
+        return value.strip()
+    scheme, _, key = value.partition(b" ")
+    return key.strip() if scheme.lower() == b"bearer" else b""

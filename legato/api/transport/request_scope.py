@@ -9,6 +9,7 @@ from collections.abc import Callable
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from legato.api.dialects import Dialect, dialect_of
 from legato.api.errors import describe
 from legato.api.limits import LIMITS
 
@@ -53,7 +54,10 @@ class RequestScope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = request_id
+                if dialect_of(scope) is Dialect.ANTHROPIC:
+                    headers["request-id"] = request_id
             await send(message)
 
         try:
@@ -62,7 +66,7 @@ class RequestScope:
             answer = describe(error, request_id)  # logs what is not one of ours
             if status is not None:  # half an answer is out: the broken connection tells the client
                 raise
-            await answer.response()(scope, receive, send_with_id)
+            await answer.response(scope)(scope, receive, send_with_id)
         finally:
             if self._is_logged and not scope["path"].endswith(PROBED_PATHS):
                 seconds = self._clock() - received_at

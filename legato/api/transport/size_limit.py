@@ -39,7 +39,7 @@ class SizeLimit:
         if refusal is None:
             await self._app(scope, receive, send)
         else:
-            await refusal.response()(scope, receive, send)
+            await refusal.response(scope)(scope, receive, send)
 
 
 def _fault_of_head(scope: Scope) -> ErrorAnswer | None:

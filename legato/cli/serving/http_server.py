@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType
 
@@ -26,10 +27,11 @@ LAST_GRACE_S = 1  # then uvicorn cuts connections whose clients do not even read
 class HttpServer(uvicorn.Server):
     """Serves one model until a signal, or until it turns out that the model cannot be served.
 
-    on_ready  called once, when the model is
+    on_ready         called once, when the model is
+    drain_timeout_s  what running requests get after the first signal; new ones get 503 meanwhile
     """
 
-    def __init__(self, app: FastAPI, on_ready: Callable[[], None]) -> None:
+    def __init__(self, app: FastAPI, on_ready: Callable[[], None], drain_timeout_s: float = 0) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -48,6 +50,9 @@ class HttpServer(uvicorn.Server):
         self._models: ServedModels = app.state.models
         self._on_ready = on_ready
         self._failure: LegatoError | None = None
+        self._drain_timeout_s = drain_timeout_s
+        self._drained_by: float | None = None  # once a signal has come
+        self._is_draining = False
         app.state.on_start = self._end_start
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
@@ -58,16 +63,36 @@ class HttpServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Signal handler: the first signal ends cleanly, the second at once."""
-        if self.should_exit:
+        if self._drained_by is not None:
             logger.warning("end: a second signal, without waiting for anybody")
             sys.stderr.flush()
             os._exit(128 + sig)  # the engine sees its socket close, and ends too
         self.end_reason = signal.Signals(sig).name
-        self.should_exit = True
+        self._drained_by = time.monotonic() + self._drain_timeout_s
 
     async def on_tick(self, counter: int) -> bool:
         """Whether to end, asked ten times a second."""
+        if self._drained_by is not None and not self.should_exit:
+            self.should_exit = self._drain(self._drained_by)
         return await super().on_tick(counter) or self._failure is not None
+
+    def _drain(self, end: float) -> bool:
+        """Whether nothing runs any more, or for too long already."""
+        services = self._models.unique()
+        num_pending = sum(service.num_pending for service in services)
+        if not self._is_draining:
+            self._is_draining = True
+            for service in services:
+                service.drain()
+            if num_pending:
+                logger.info(
+                    "end: %d requests still run and have %g s; a second signal ends at once",
+                    *(num_pending, self._drain_timeout_s),
+                )
+        if num_pending and time.monotonic() > end:
+            logger.warning("end: %d requests still run, and are cut", num_pending)
+            return True
+        return not num_pending
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         ending = asyncio.create_task(self._end_streams())
@@ -78,7 +103,7 @@ class HttpServer(uvicorn.Server):
         """Told by the app's lifespan."""
         if error is None:
             self._on_ready()
-        elif not self.should_exit:
+        elif self._drained_by is None:
             self._failure = error
             self.end_reason = "the model cannot be served"
 

@@ -128,6 +128,9 @@ def test_every_route_with_a_body_tells_or_refuses(client: TestClient, strict: Te
         if path in ("/basic_generate", "/generate", "/generate_stream", "/generate_vllm"):
             assert refusal.status_code == 422
             assert refusal.json()["detail"][0]["loc"] == ["body", "zeta"]
+        elif path.startswith("/v1/messages"):  # Anthropic's shape has no param
+            assert refusal.status_code == 400
+            assert refusal.json()["error"]["message"].startswith("zeta ")
         else:
             assert (refusal.status_code, refusal.json()["error"]["param"]) == (400, "zeta")
 

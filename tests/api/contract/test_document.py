@@ -32,7 +32,7 @@ DOCUMENT = APP.openapi()
 SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", APP)
 OPERATIONS = {operation.ok().label: operation.ok() for operation in SCHEMA.get_all_operations()}
 PATHS = [path for path, methods in DOCUMENT["paths"].items() if "requestBody" in methods.get("post", {})]
-GENERATING = ("/v1/chat/completions", "/v1/completions", *LESSON)
+GENERATING = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", *LESSON)
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,9 @@ def check(path: str, status: int, headers: dict[str, str], text: str, body: Any)
     elif status >= 400:
         error = json.loads(text)["error"]
         assert status < 500, text
+        if path.startswith("/v1/messages"):  # Anthropic's shape: the message names the field
+            assert set(error) == {"type", "message"}
+            return
         assert set(error) == {"message", "type", "param", "code"}
         assert error["param"] is not None or error["code"] in WHOLE_BODY, text
     elif isinstance(body, dict):
@@ -89,7 +92,9 @@ def mutate(http: TestClient, path: str, num_values: int, seed: int) -> None:
         check(path, response.status_code, dict(response.headers), response.text, body)
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/generate"])
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/generate"]
+)
 def test_odd_values_are_served_refused_by_name_or_listed(http: TestClient, path: str) -> None:
     mutate(http, path, num_values=2, seed=1)
 

@@ -66,7 +66,7 @@ async def call(
         received.append((await receive())["body"])
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    scope = {"type": "http", "method": "POST", "headers": list(headers)}
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": list(headers)}
     await SizeLimit(app, body_time_s=body_time_s)(scope, receive, send)
     return statuses[0], received
 

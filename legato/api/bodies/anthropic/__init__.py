@@ -1,0 +1,1 @@
+"""What a client of the Messages API sends."""

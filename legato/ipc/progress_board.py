@@ -1,0 +1,66 @@
+"""A page of memory that both processes see: which step computes, and for whom, also after a sudden death."""
+
+import mmap
+import os
+import struct
+import tempfile
+from collections.abc import Sequence
+from typing import NamedTuple
+
+SIZE = 64 * 1024
+_HEADER = struct.Struct("<QI")  # how often something began or ended; bytes of ids that follow
+
+
+class Progress(NamedTuple):
+    """What the board says: `ticks` moves whenever a step begins or ends."""
+
+    ticks: int
+    request_ids: tuple[str, ...]
+
+
+class ProgressBoard:
+    """Written by the engine's computing thread, read by the API process, which made it.
+
+    A kill between two writes leaves no ids at worst: nobody is blamed then.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._memory = mmap.mmap(fd, SIZE)
+        self._ticks = 0
+
+    @classmethod
+    def create(cls) -> "ProgressBoard":
+        fd = _anonymous_file()
+        os.ftruncate(fd, SIZE)
+        return cls(fd)
+
+    def begin(self, request_ids: Sequence[str]) -> None:
+        """A step for these requests computes from now on; ids beyond the board's room are left out."""
+        names = "\n".join(request_ids).encode()
+        if len(names) > SIZE - _HEADER.size:
+            names = names[: names.rindex(b"\n", 0, SIZE - _HEADER.size)]
+        self.end()
+        self._memory[_HEADER.size : _HEADER.size + len(names)] = names
+        _HEADER.pack_into(self._memory, 0, self._ticks, len(names))
+
+    def end(self) -> None:
+        """Nothing computes."""
+        self._ticks += 1
+        _HEADER.pack_into(self._memory, 0, self._ticks, 0)
+
+    def read(self) -> Progress:
+        ticks, num_bytes = _HEADER.unpack_from(self._memory, 0)
+        names = bytes(self._memory[_HEADER.size : _HEADER.size + min(num_bytes, SIZE - _HEADER.size)])
+        return Progress(ticks, tuple(names.decode(errors="replace").split("\n")) if names else ())
+
+    def close(self) -> None:
+        self._memory.close()
+        os.close(self.fd)
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("legato-progress")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

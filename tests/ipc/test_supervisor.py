@@ -1,0 +1,25 @@
+"""How often an engine is started again, and when one that is silent counts as hung."""
+
+from legato.ipc.supervisor import RestartBudget, Watchdog
+
+
+def test_restarts_without_a_token_wait_longer_and_end() -> None:
+    budget = RestartBudget((0.0, 1.0, 2.0))
+    assert [budget.take() for _ in range(4)] == [0.0, 1.0, 2.0, None]
+    budget.refill()
+    assert budget.take() == 0.0
+
+
+def test_work_without_progress_is_a_hang_and_idleness_is_not() -> None:
+    now = [0.0]
+    watchdog = Watchdog(30, clock=lambda: now[0])
+
+    def hung_at(second: float, ticks: int, *, has_work: bool = True) -> bool:
+        now[0] = second
+        return watchdog.is_hung(ticks, has_work=has_work)
+
+    assert not hung_at(100, 5, has_work=False)
+    assert not hung_at(129, 5)
+    assert not hung_at(131, 6)
+    assert not hung_at(161, 6)
+    assert hung_at(161.5, 6)

@@ -1,0 +1,62 @@
+"""The shipped core and bookkeeping in random worlds: nothing goes wrong, and what would is seen."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from legato.sim.scenario import Arrive, Ask, Event, Kill, Scenario, random_scenario
+from legato.sim.world import simulate
+
+ROOT = Path(__file__).parents[2]
+BUGS = sorted((Path(__file__).parent / "bugs").glob("*.patch"))
+FIND = (
+    "from legato.sim.scenario import random_scenario\n"
+    "from legato.sim.world import SimulationError, simulate\n"
+    "for seed in range(2000):\n"
+    "    try: simulate(random_scenario(seed))\n"
+    "    except SimulationError as error: raise SystemExit(f'found: {error}')\n"
+)
+
+
+@pytest.mark.parametrize("first_seed", range(0, 2000, 500))
+def test_nothing_goes_wrong_in_small_worlds(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + 500):
+        simulate(random_scenario(seed, max_events=6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first_seed", range(0, 50_000, 5_000))
+def test_nothing_goes_wrong_in_many_worlds(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + 5_000):
+        simulate(random_scenario(seed))
+
+
+def test_same_seed_is_the_same_world_step_for_step() -> None:
+    assert random_scenario(5) == random_scenario(5) != random_scenario(6)
+    assert simulate(random_scenario(5)) == simulate(random_scenario(5))
+
+
+def test_poison_ends_alone() -> None:
+    asks = tuple(Ask(f"r{i}", (100 + i, 101), 6, is_poison=i == 2) for i in range(4))
+    setup = random_scenario(0).setup
+    simulate(Scenario(setup, (Event(0, Arrive(asks)), Event(1, Kill()))))
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.stem)
+def test_planted_bug_is_found(bug: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "legato", tmp_path / "legato", ignore=shutil.ignore_patterns("*.so", "csrc"))
+    subprocess.run(["git", "apply", "--verbose", str(bug)], cwd=tmp_path, check=True)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    found = subprocess.run(
+        [sys.executable, "-c", FIND], cwd=tmp_path, env=environment, text=True, stderr=subprocess.PIPE
+    )
+    assert found.returncode == 1
+    assert found.stderr.startswith("found: step"), found.stderr
+
+
+def test_at_least_ten_bugs_are_planted() -> None:
+    assert len(BUGS) >= 10
