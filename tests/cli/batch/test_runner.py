@@ -92,7 +92,9 @@ class Scripted(FakeGenerator):
 
 
 def test_rows_hold_what_the_routes_answer(out: Path) -> None:
-    rows = Batch(out).run(completion("one", "hello", max_tokens=9), chat("two", "안녕"), response("three", "hi"))
+    rows = Batch(out).run(
+        completion("one", "hello", max_tokens=9), chat("two", "안녕"), response("three", "hi")
+    )
     assert rows["one"]["error"] is None
     assert rows["one"]["response"]["status_code"] == 200
     assert rows["one"]["response"]["request_id"]
