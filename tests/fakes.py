@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from legato.core.errors import RequestError
+from legato.core.errors import QueueTimeoutError, RequestError
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.core.timing import Timing
@@ -205,7 +205,7 @@ class FakeTextStream:
         self._deltas = deltas
         self._unfinished = dict.fromkeys(range(len(deltas)))
         self._is_closed = False
-        self._is_aborted = False
+        self._abort_reason: FinishReason | None = None
 
     async def __aiter__(self) -> AsyncIterator[TextDelta]:
         generator = self._generator
@@ -215,19 +215,21 @@ class FakeTextStream:
                 raise generator.failure
             if number == generator.pause_after:
                 await generator.resumed.wait()
-            if self._is_aborted:
+            if self._abort_reason is not None:
                 break
             if delta.finish_reason is not None:
                 del self._unfinished[delta.index]
             yield delta
+        if self._abort_reason is FinishReason.TIMEOUT and generator.pause_after == 0:
+            raise QueueTimeoutError("no token came in time")
         for index in tuple(self._unfinished):
             del self._unfinished[index]
             yield TextDelta(
-                index=index, text="", token_ids=(), usage=Usage(1, 1), finish_reason=FinishReason.ABORT
+                index=index, text="", token_ids=(), usage=Usage(1, 1), finish_reason=self._abort_reason
             )
 
-    def abort(self) -> None:
-        self._is_aborted = True
+    def abort(self, reason: FinishReason = FinishReason.ABORT) -> None:
+        self._abort_reason = reason
         self._generator.resumed.set()
 
     async def aclose(self) -> None:

@@ -54,6 +54,7 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
         lifespan=_lifespan,
     )
     app.state.models = models
+    app.state.server = server
     app.state.calls = RunningCalls()
     app.state.is_strict = server.strict
     app.state.on_start = log_start

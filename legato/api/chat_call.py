@@ -1,7 +1,7 @@
 """The one way from a conversation to the deltas of its answers, for every route that holds one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from legato.api.answers.measured import open_stream
 from legato.api.service import ModelService
 from legato.core.errors import RequestError
 from legato.core.sampling_params import SamplingParams
+from legato.tokenization.tool_calls.grammar import tool_grammar
 from legato.tokenization.tool_calls.tools import Tool, ToolChoice, check_tools
 
 
@@ -44,21 +45,19 @@ async def open_chat(request: Request, service: ModelService, call: ChatCall) -> 
     """Apply the chat template and queue the answers. Raises LegatoError when nothing was queued."""
     use = check_tools(call.tools, call.tool_choice, parallel=call.parallel_tool_calls)
     prompt = await _chat_prompt(service, call, () if use is None else use.tools)
-    options, make_reader = dict(call.submit_options), None
+    params, options, make_reader = call.params, dict(call.submit_options), None
     if use is not None:
         tool_format = service.generator.tool_format
         make_reader = partial(tool_format.reader, [tool.name for tool in use.callable])
-        options["shown_ids"] = tuple(tool_format.special_ids.values())
-        if use.is_constrained:
-            reason = (
-                "tools can be called as the model likes alone: no forced or single calls, no strict tools"
-            )
-            raise RequestError(reason, param="tool_choice", code="unsupported")
+        options["shown_ids"] = tuple(tool_format.token_ids.values())
+        if use.is_constrained or params.grammar is not None:
+            params = replace(params, grammar=tool_grammar(use, tool_format, params.grammar))
+            options["grammar_field"] = "tools"
     stream = await open_stream(
         request,
         service,
         [prompt],
-        call.params,
+        params,
         prompt_field=call.prompt_field,
         n=call.n,
         names=call.names,

@@ -58,6 +58,10 @@ class NonFiniteLogitsError(LegatoError):
     """The model gave NaN or infinity for one request: it has no next token, others are untouched."""
 
 
+class QueueTimeoutError(NotReadyError):
+    """The time that a request was given ended before its first token: nothing was generated."""
+
+
 class PoisonedRequestError(LegatoError):
     """Engines have died of this one request, the last time with no other beside it."""
 

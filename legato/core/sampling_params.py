@@ -18,6 +18,7 @@ class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
     ABORT = "abort"
+    TIMEOUT = "timeout"
     TOOL_CALLS = "tool_calls"  # a chat's STOP after calls of tools; engines do not know it
 
 

@@ -65,14 +65,14 @@ class Answer:
             timing=output.timing,
         )
 
-    def abort(self) -> TextDelta:
-        """The last delta of an answer that somebody ends: what was held back, and no more tokens."""
+    def end(self, reason: FinishReason) -> TextDelta:
+        """The last delta of an answer that is ended from outside: what was held back, and no more tokens."""
         return self.push(
             TokenOutput(
                 request_id="",
                 index=self._num_tokens,
                 token_ids=[],
-                finish_reason=FinishReason.ABORT,
+                finish_reason=reason,
                 cached_len=self._cached_len,
                 timing=self._timing,
             )

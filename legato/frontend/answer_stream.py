@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from enum import Enum, auto
 
 from legato.core.errors import (
     ClosedError,
@@ -13,8 +12,10 @@ from legato.core.errors import (
     NotReadyError,
     OverloadedError,
     PoisonedRequestError,
+    QueueTimeoutError,
     RequestError,
 )
+from legato.core.sampling_params import FinishReason
 from legato.frontend.answer import Answer
 from legato.frontend.generator import TextDelta
 from legato.ipc.client import EngineClient, EngineStage
@@ -23,13 +24,6 @@ from legato.ipc.reply_router import Reply
 
 ACCEPT_TIMEOUT_S = 60.0
 QUEUE_FULL_RETRY_S = 1.0
-
-
-class Wish(Enum):
-    """What is said to the task that iterates, in the order of the engine's replies."""
-
-    CLOSE = auto()  # wake up: aclose() was called
-    ABORT = auto()
 
 
 class AnswerStream:
@@ -42,7 +36,9 @@ class AnswerStream:
         self._client = client
         self._answers = dict(answers)  # request id -> answer, until it is finished
         self._loop = asyncio.get_running_loop()
-        self._replies: asyncio.Queue[Reply | Wish] = asyncio.Queue()
+        self._has_tokens = False
+        # Beside replies: why all that runs is to end; None wakes up after aclose().
+        self._replies: asyncio.Queue[Reply | FinishReason | None] = asyncio.Queue()
 
     def sink(self, reply: Reply) -> None:
         """Called by the client's reader thread."""
@@ -76,16 +72,16 @@ class AnswerStream:
                 reply = await self._replies.get()
                 if not self._answers:
                     return  # closed meanwhile, by another task
-                if reply is Wish.ABORT:
-                    self._client.abort(self._answers)
-                    for request_id in tuple(self._answers):
-                        yield self._answers.pop(request_id).abort()
+                if isinstance(reply, FinishReason):
+                    for delta in self._end_all(reply):
+                        yield delta
                     return
                 if not isinstance(reply, TokenOutput):
                     raise self._error(reply)
                 answer = self._answers.get(reply.request_id)
                 if answer is None:
                     continue  # tokens computed before the engine heard that a stop text had ended it
+                self._has_tokens = True
                 delta = answer.push(reply)
                 if answer.is_finished:
                     del self._answers[reply.request_id]
@@ -95,17 +91,26 @@ class AnswerStream:
         finally:
             await self.aclose()
 
-    def abort(self) -> None:
+    def abort(self, reason: FinishReason = FinishReason.ABORT) -> None:
         with suppress(RuntimeError):  # the loop was closed: nobody reads any more
-            self._loop.call_soon_threadsafe(self._replies.put_nowait, Wish.ABORT)
+            self._loop.call_soon_threadsafe(self._replies.put_nowait, reason)
 
     async def aclose(self) -> None:
         """Abort what still runs; a task that iterates meanwhile comes to its end."""
         self._client.abort(self._answers)
         self._answers.clear()
-        self._replies.put_nowait(Wish.CLOSE)
+        self._replies.put_nowait(None)
 
-    def _error(self, reply: Reply | Wish) -> Exception:
+    def _end_all(self, reason: FinishReason) -> list[TextDelta]:
+        """The last deltas of all that runs. Raises QueueTimeoutError for a timeout before any token."""
+        if reason is FinishReason.TIMEOUT and not self._has_tokens:
+            raise QueueTimeoutError("the time for this request ended before its first token; try again later")
+        self._client.abort(self._answers)
+        deltas = [answer.end(reason) for answer in self._answers.values()]
+        self._answers.clear()
+        return deltas
+
+    def _error(self, reply: Reply | FinishReason | None) -> Exception:
         match reply:
             case Rejected(code="queue_full"):
                 return OverloadedError(reply.message, retry_after_s=QUEUE_FULL_RETRY_S)

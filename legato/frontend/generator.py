@@ -71,8 +71,11 @@ class TextStream(Protocol):
 
     def __aiter__(self) -> AsyncIterator[TextDelta]: ...
 
-    def abort(self) -> None:
-        """End what still runs, from any thread: each such answer gets a last delta with the reason ABORT."""
+    def abort(self, reason: FinishReason = FinishReason.ABORT) -> None:
+        """End what still runs, from any thread: each such answer gets a last delta with this reason.
+
+        With TIMEOUT, and no token so far, iterating raises QueueTimeoutError instead.
+        """
 
     async def aclose(self) -> None:
         """Abort what still runs, for nobody reads any more; harmless after the end."""

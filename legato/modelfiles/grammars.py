@@ -55,9 +55,20 @@ def _table(file: Path, eos_ids: list[int]) -> LLTokenizer:
 def build_matcher(table: LLTokenizer, grammar: str) -> LLMatcher:
     """The matcher of a text that begins here. Raises RequestError with the reason when there is none."""
     matcher = LLMatcher(table, grammar, log_level=0, limits=LIMITS)
+    _check(matcher)
+    return matcher
+
+
+def check_grammar(table: LLTokenizer, grammar: str) -> None:
+    """Build a grammar and take its first step. Raises RequestError with the reason why it cannot be done."""
+    matcher = build_matcher(table, grammar)
+    matcher.compute_bitmask()
+    _check(matcher)
+
+
+def _check(matcher: LLMatcher) -> None:
     if matcher.is_error():
         raise RequestError(reason_of(matcher), param="grammar", code="invalid_grammar")
-    return matcher
 
 
 def reason_of(matcher: LLMatcher) -> str:

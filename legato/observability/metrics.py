@@ -10,7 +10,7 @@ from legato.observability.engine_gauges import EngineCollector, ReadGauges
 from legato.observability.twins import OBJECTIVE_EDGES, TwinCounter, TwinHistogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-FINISH_REASONS = ("stop", "length", "abort", "error")
+FINISH_REASONS = ("stop", "length", "abort", "timeout", "error")
 
 # vLLM's edges, in seconds.
 TTFT_BUCKETS = (

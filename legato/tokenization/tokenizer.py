@@ -51,6 +51,7 @@ class Tokenizer:
         self._add_bos = add_bos if self._bos_id is not None else None
         added = backend.get_added_tokens_decoder()
         self._added_texts = {token_id: token.content for token_id, token in added.items()}
+        self._added_ids = {token.content: token_id for token_id, token in added.items()}
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self.vocab_size: int = backend.get_vocab_size()
         self.is_byte_level = isinstance(backend.decoder, tokenizers.decoders.ByteLevel)
@@ -69,10 +70,9 @@ class Tokenizer:
         text: str = self._backend.to_str()
         return text
 
-    def special_id(self, text: str) -> int | None:
-        """The id of a special token; None when the text is no such token."""
-        token_id: int | None = self._backend.token_to_id(text)
-        return token_id if token_id in self.special_ids else None
+    def added_id(self, text: str) -> int | None:
+        """The id of a text that is one token wherever it stands, as special tokens are; else None."""
+        return self._added_ids.get(text)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The ids of a text.

@@ -33,6 +33,7 @@ def test_every_error_class_has_a_row() -> None:
         "NotReadyError": 503,
         "ClosedError": 503,
         "PoisonedRequestError": 500,
+        "QueueTimeoutError": 503,
         "EngineDiedError": 503,
         "GrammarFailedError": 500,
     }

@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,11 +37,11 @@ class Run:
     num_rounds: int = 0
 
 
-def build_engine(model: Model, **settings: object) -> Engine:
+def build_engine(model: Model, *, tokenizer: Path | None = None, **settings: object) -> Engine:
     config = EngineConfig(
         model="random", **{"backend": "reference", "max_model_len": 512, "num_pages": 2048, **settings}
     )  # type: ignore[arg-type]
-    return assemble(config, *model, StageClock(lambda *_: None))
+    return assemble(config, *model, StageClock(lambda *_: None), tokenizer=tokenizer)
 
 
 def seeded_requests(count: int, vocab_size: int, seed: int = 7) -> list[AddRequest]:
@@ -98,7 +99,7 @@ def run(engine: Engine, requests: Sequence[AddRequest], *, arrivals_per_step: in
                 assert isinstance(core.add(request), Accepted)
             del waiting[:arrivals_per_step]
             for output in core.step():
-                assert not isinstance(output, Failed)
+                assert not isinstance(output, Failed), output
                 result.tokens.setdefault(output.request_id, []).extend(output.token_ids)
                 result.logprobs.setdefault(output.request_id, []).extend(output.logprobs)
                 assert output.index == 0 or not output.prompt_logprobs
@@ -111,13 +112,16 @@ def run(engine: Engine, requests: Sequence[AddRequest], *, arrivals_per_step: in
     return result
 
 
-def run_alone(model: Model, requests: Sequence[AddRequest], **settings: object) -> Run:
+def run_alone(
+    model: Model, requests: Sequence[AddRequest], *, tokenizer: Path | None = None, **settings: object
+) -> Run:
     """Each request by itself, one after the other: no batch, no chunk, no cache."""
     engine = build_engine(
         model,
         max_num_seqs=1,
         overlap=False,
         enable_prefix_caching=False,
+        tokenizer=tokenizer,
         **{"batching": "continuous", **settings},
     )
     return run(engine, requests, arrivals_per_step=len(requests))

@@ -14,6 +14,7 @@ from legato.core.errors import (
     NotReadyError,
     OverloadedError,
     PoisonedRequestError,
+    QueueTimeoutError,
     RequestError,
 )
 from legato.core.sampling_params import FinishReason, SamplingParams
@@ -246,6 +247,23 @@ def test_abort_gives_each_answer_that_runs_a_last_delta_after_what_has_arrived()
         (2, "", FinishReason.ABORT),
     ]
     assert client.aborted == ["b", "c"]
+
+
+def test_timeout_ends_answers_that_have_tokens_and_is_an_error_before_any() -> None:
+    async def main(replies: list[Reply]) -> list[tuple[int, FinishReason | None]]:
+        stream = open_stream(client, "a", "b")
+        for reply in replies:
+            stream.sink(reply)
+        stream.abort(FinishReason.TIMEOUT)
+        return [(delta.index, delta.finish_reason) async for delta in stream]
+
+    client = FakeClient()
+    ends = asyncio.run(main([tokens("a", "x")]))
+    assert ends == [(0, None), (0, FinishReason.TIMEOUT), (1, FinishReason.TIMEOUT)]
+    assert client.aborted == ["a", "b"]
+    with pytest.raises(QueueTimeoutError, match="before its first token"):
+        asyncio.run(main([]))
+    assert client.aborted == ["a", "b"] * 2
 
 
 def test_abort_after_the_loop_was_closed_is_harmless() -> None:

@@ -8,13 +8,16 @@ import pytest
 
 import legato.tokenization.grammar_check as grammar_check
 from legato.core.errors import ConfigError, OverloadedError, RequestError
-from legato.modelfiles import grammars
 from legato.tokenization.grammar_check import GrammarChecker
 from legato.tokenization.grammar_text import choice_grammar, json_schema_grammar, regex_grammar
 from tests.tokenization.tiny_tokenizers import byte_fallback_tokenizer, byte_level_tokenizer
 
 EOS_IDS = [272]  # <|end|>
 WORD = 'start: "a"'
+# its automaton would be larger than any memory
+ENDLESS = json_schema_grammar(
+    {"type": "string", "allOf": [{"pattern": f".*a.{{{length}}}b.*"} for length in range(1, 40)]}
+)
 
 
 @pytest.fixture
@@ -25,6 +28,12 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def checker(file: Path) -> GrammarChecker:
     return GrammarChecker(byte_level_tokenizer(), file)
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> GrammarChecker:
+    """One whose helper runs already, after the first test."""
+    return GrammarChecker(byte_level_tokenizer(), tmp_path_factory.mktemp("made") / "tokenizer.json")
 
 
 def check(checker: GrammarChecker, grammar: str) -> str:
@@ -42,14 +51,14 @@ def check(checker: GrammarChecker, grammar: str) -> str:
         'start: "<" <|end|>',
     ],
 )
-def test_a_good_grammar_is_given_back_as_it_is(checker: GrammarChecker, grammar: str) -> None:
-    assert check(checker, grammar) == grammar
+def test_a_good_grammar_is_given_back_as_it_is(started: GrammarChecker, grammar: str) -> None:
+    assert check(started, grammar) == grammar
 
 
-def test_gbnf_becomes_lark(checker: GrammarChecker) -> None:
-    lark = check(checker, 'root ::= "yes" | no\nno ::= "n" "o"+')
+def test_gbnf_becomes_lark(started: GrammarChecker) -> None:
+    lark = check(started, 'root ::= "yes" | no\nno ::= "n" "o"+')
     assert lark.lstrip().startswith("%llguidance")
-    assert check(checker, lark) == lark
+    assert check(started, lark) == lark
 
 
 @pytest.mark.parametrize(
@@ -66,9 +75,9 @@ def test_gbnf_becomes_lark(checker: GrammarChecker) -> None:
         ("{", "EOF"),
     ],
 )
-def test_a_bad_grammar_is_refused_with_the_reason(checker: GrammarChecker, grammar: str, reason: str) -> None:
+def test_a_bad_grammar_is_refused_with_the_reason(started: GrammarChecker, grammar: str, reason: str) -> None:
     with pytest.raises(RequestError, match=reason) as refusal:
-        check(checker, grammar)
+        check(started, grammar)
     assert (refusal.value.param, refusal.value.code) == ("grammar", "invalid_grammar")
     assert "verbose" not in str(refusal.value)
 
@@ -103,86 +112,64 @@ def test_tokenizers_with_byte_fallback_will_do(file: Path) -> None:
     assert asyncio.run(GrammarChecker(byte_fallback_tokenizer(), file).check(WORD, [2])) == WORD
 
 
-# bounds
+def test_a_grammar_without_end_is_refused_and_the_next_one_is_checked(started: GrammarChecker) -> None:
+    with pytest.raises(RequestError, match="smaller or simpler") as refusal:
+        check(started, ENDLESS)
+    assert (refusal.value.param, refusal.value.code) == ("grammar", "invalid_grammar")
+    assert check(started, WORD) == WORD
+
+
+def test_a_helper_that_died_is_replaced(started: GrammarChecker) -> None:
+    check(started, WORD)
+    process = started._helper._process
+    process.kill()
+    process.wait()
+    assert check(started, 'start: "b"') == 'start: "b"'
+
+
+class FakeHelper:
+    """Takes every grammar, keeping those that it was given, and waits to be let go where it is told to."""
+
+    def __init__(self) -> None:
+        self.built: list[str] = []
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+
+    def build(self, grammar: str) -> str:
+        self.built.append(grammar)
+        self.begun.set()
+        assert self.go_on.wait(20)
+        return grammar
 
 
 @pytest.fixture
-def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The grammars that were built, in order."""
-    built: list[str] = []
-    real = grammars.build_matcher
-    monkeypatch.setattr(
-        grammars, "build_matcher", lambda table, text: (built.append(text), real(table, text))
-    )
-    return built
+def helper(monkeypatch: pytest.MonkeyPatch) -> FakeHelper:
+    fake = FakeHelper()
+    monkeypatch.setattr(grammar_check, "GrammarHelper", lambda *_: fake)
+    return fake
 
 
-def test_a_grammar_that_was_found_good_is_not_built_again(checker: GrammarChecker, builds: list[str]) -> None:
+def test_a_grammar_that_was_found_good_is_not_built_again(
+    checker: GrammarChecker, helper: FakeHelper
+) -> None:
     for _ in range(3):
         check(checker, WORD)
-    assert builds == [WORD]
+    assert helper.built == [WORD]
 
 
 def test_what_is_remembered_has_a_bound_in_bytes(
-    file: Path, builds: list[str], monkeypatch: pytest.MonkeyPatch
+    file: Path, helper: FakeHelper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grammar_check, "CACHE_BYTES", 3 * 2 * len(WORD))
     checker = GrammarChecker(byte_level_tokenizer(), file)
     words = [f'start: "{letter}"' for letter in "abcd"]
     for word in [*words, words[3], words[0]]:
         check(checker, word)
-    assert builds == [*words, words[0]]
-
-
-class Blocked:
-    """A build that waits to be let go."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun, self.go_on = threading.Event(), threading.Event()
-        monkeypatch.setattr(grammars, "build_matcher", self._build)
-
-    def _build(self, table: object, grammar: str) -> None:
-        self.begun.set()
-        assert self.go_on.wait(20)
-
-
-@pytest.fixture
-def blocked(monkeypatch: pytest.MonkeyPatch) -> Blocked:
-    return Blocked(monkeypatch)
-
-
-def test_a_grammar_that_takes_too_long_is_refused(
-    checker: GrammarChecker, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(grammar_check, "MAX_CHECK_S", 0.01)
-    with pytest.raises(RequestError, match="smaller or simpler") as refusal:
-        check(checker, WORD)
-    assert refusal.value.param == "grammar"
-    blocked.go_on.set()
-
-
-@pytest.mark.parametrize("bound", [("MAX_WAIT_S", 0.01), ("MAX_CHECKS", 1)])
-def test_others_wait_their_turn_and_not_for_ever(
-    file: Path, blocked: Blocked, monkeypatch: pytest.MonkeyPatch, bound: tuple[str, float]
-) -> None:
-    monkeypatch.setattr(grammar_check, *bound)
-    checker = GrammarChecker(byte_level_tokenizer(), file)
-
-    async def two() -> str:
-        first = asyncio.ensure_future(checker.check(WORD, EOS_IDS))
-        await asyncio.to_thread(blocked.begun.wait, 20)
-        with pytest.raises(OverloadedError):
-            await checker.check('start: "b"', EOS_IDS)
-        blocked.go_on.set()
-        return await first
-
-    if bound[0] == "MAX_WAIT_S":
-        monkeypatch.setattr(grammar_check, "MAX_CHECK_S", 20)
-    assert asyncio.run(two()) == WORD
+    assert helper.built == [*words, words[0]]
 
 
 def test_many_who_ask_for_one_grammar_share_its_check(
-    checker: GrammarChecker, builds: list[str], monkeypatch: pytest.MonkeyPatch
+    checker: GrammarChecker, helper: FakeHelper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grammar_check, "MAX_CHECKS", 1)
 
@@ -190,22 +177,40 @@ def test_many_who_ask_for_one_grammar_share_its_check(
         return await asyncio.gather(*(checker.check(WORD, EOS_IDS) for _ in range(50)))
 
     assert asyncio.run(many()) == [WORD] * 50
-    assert builds == [WORD]
+    assert helper.built == [WORD]
+
+
+@pytest.mark.parametrize("bound", [("MAX_WAIT_S", 0.01), ("MAX_CHECKS", 1)])
+def test_others_wait_their_turn_and_not_for_ever(
+    checker: GrammarChecker, helper: FakeHelper, monkeypatch: pytest.MonkeyPatch, bound: tuple[str, float]
+) -> None:
+    helper.go_on.clear()
+
+    async def two() -> str:
+        first = asyncio.ensure_future(checker.check(WORD, EOS_IDS))
+        await asyncio.to_thread(helper.begun.wait, 20)
+        monkeypatch.setattr(grammar_check, *bound)
+        with pytest.raises(OverloadedError):
+            await checker.check('start: "b"', EOS_IDS)
+        helper.go_on.set()
+        return await first
+
+    assert asyncio.run(two()) == WORD
 
 
 def test_a_client_that_leaves_takes_nothing_from_the_others(
-    checker: GrammarChecker, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
+    checker: GrammarChecker, helper: FakeHelper
 ) -> None:
-    monkeypatch.setattr(grammar_check, "MAX_CHECK_S", 20)
+    helper.go_on.clear()
 
     async def leave() -> str:
         leaver = asyncio.ensure_future(checker.check(WORD, EOS_IDS))
         other = asyncio.ensure_future(checker.check(WORD, EOS_IDS))
-        await asyncio.to_thread(blocked.begun.wait, 20)
+        await asyncio.to_thread(helper.begun.wait, 20)
         leaver.cancel()
         with pytest.raises(asyncio.CancelledError):
             await leaver
-        blocked.go_on.set()
+        helper.go_on.set()
         return await other
 
     assert asyncio.run(leave()) == WORD

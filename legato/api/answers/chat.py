@@ -33,8 +33,8 @@ class ChatStream:
             values = {field.name: getattr(delta, field.name) for field in fields(TextDelta)}
             yield ChatDelta(**values | self._read(delta))
 
-    def abort(self) -> None:
-        self._stream.abort()
+    def abort(self, reason: FinishReason = FinishReason.ABORT) -> None:
+        self._stream.abort(reason)
 
     async def aclose(self) -> None:
         await self._stream.aclose()

@@ -5,11 +5,13 @@ from typing import Any
 
 from fastapi import Request
 
+from legato.api.answers.deadlines import Deadlines
 from legato.api.answers.running import RunningCalls
 from legato.api.errors import describe
 from legato.api.service import ModelService
+from legato.core.config import ServerConfig
 from legato.core.errors import LegatoError, RequestError
-from legato.core.sampling_params import SamplingParams
+from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.frontend.generator import Prompt, TextDelta, TextStream
 from legato.observability.metrics import Metrics, RequestMeter
 
@@ -33,6 +35,8 @@ async def open_stream(
     Returns when the engine has accepted all of them, so that every refusal still finds its status.
     Raises LegatoError when nothing was queued.
     """
+    server: ServerConfig = request.app.state.server
+    deadlines = Deadlines.of(request, queue_s=server.queue_timeout_s, total_s=server.request_timeout_s)
     fields = {"prompt": prompt_field, "grammar": grammar_field}
     metrics: Metrics = request.app.state.metrics
     model = service.names[0]
@@ -46,8 +50,10 @@ async def open_stream(
     received_at: float = request.state.received_at
     meters = [metrics.accepted(model, received_at=received_at) for _ in range(len(prompts) * n)]
     calls: RunningCalls = request.app.state.calls
-    on_close = calls.add([request.state.request_id, *names], stream.abort)
-    return MeasuredStream(stream, meters, on_close)
+    measured = MeasuredStream(stream, meters)
+    measured.on_close.append(calls.add([request.state.request_id, *names], stream.abort))
+    measured.on_close.append(deadlines.watch(lambda: measured.has_tokens, measured.expire))
+    return measured
 
 
 class MeasuredStream:
@@ -56,14 +62,13 @@ class MeasuredStream:
     on_close  called by aclose(), which may come more than once
     """
 
-    def __init__(
-        self, stream: TextStream, meters: Sequence[RequestMeter], on_close: Callable[[], None]
-    ) -> None:
+    def __init__(self, stream: TextStream, meters: Sequence[RequestMeter]) -> None:
+        self.on_close: list[Callable[[], None]] = []
+        self.has_tokens = False
         self._stream = stream
         self.prompts = stream.prompts
         self._deltas = aiter(stream)
         self._meters = meters
-        self._on_close = on_close
 
     def __aiter__(self) -> AsyncIterator[TextDelta]:
         return self
@@ -76,17 +81,23 @@ class MeasuredStream:
         except Exception:
             self._close_accounts("error")
             raise
+        self.has_tokens = self.has_tokens or bool(delta.token_ids)
         meter = self._meters[delta.index]
         meter.tokens(len(delta.token_ids), has_text=bool(delta.text), prompt_tokens=delta.usage.prompt_tokens)
         if delta.finish_reason is not None:
             meter.finished(delta.finish_reason.value)
         return delta
 
-    def abort(self) -> None:
-        self._stream.abort()
+    def abort(self, reason: FinishReason = FinishReason.ABORT) -> None:
+        self._stream.abort(reason)
+
+    def expire(self) -> None:
+        """The time for this call is over."""
+        self._stream.abort(FinishReason.TIMEOUT)
 
     async def aclose(self) -> None:
-        self._on_close()
+        for call in self.on_close:
+            call()
         self._close_accounts("abort")
         await self._stream.aclose()
 

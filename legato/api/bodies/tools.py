@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from legato.api.bodies.generation import Body, at_most, optional
+from legato.api.bodies.structured import json_schema
 from legato.core.errors import RequestError
 from legato.tokenization.tool_calls.tools import Tool, ToolChoice, check_tools
 
@@ -86,8 +87,10 @@ class ToolFields(Body):
 def tool_of(function: FunctionBody, place: str) -> Tool:
     """The tool that a body describes; `place` is that of its parameters. Raises RequestError."""
     parameters = function.parameters
-    if parameters is not None and parameters.get("type", "object") != "object":
-        raise RequestError(f'{place}: must be the schema of an object, with "type": "object"', param=place)
+    if parameters is not None:
+        json_schema(parameters, param=place)  # knows the limits
+        if parameters.get("type", "object") != "object":
+            raise RequestError(f'{place}: must be the schema of an object, "type": "object"', param=place)
     return Tool(
         name=function.name,
         description=function.description or "",

@@ -20,7 +20,7 @@ class ToolFormat:
     marker     what no text in front of a call holds, since it is read as the beginning of one
     is_marked  calls begin with the marker; else they may also begin the answer without it
     markers    texts that may be tokens of their own
-    special_ids  those of them that are special tokens of the model, and their ids
+    token_ids  those of them that are tokens of the model, and their ids
     make_id    makes the id of a call
     """
 
@@ -36,7 +36,7 @@ class ToolFormat:
     between: str
     end: str = ""
     make_id: Callable[[], str] = lambda: f"call_{secrets.token_hex(12)}"
-    special_ids: Mapping[str, int] = field(default_factory=dict)
+    token_ids: Mapping[str, int] = field(default_factory=dict)
 
     def reader(self, names: Collection[str]) -> ToolCallReader:
         """A reader of one answer that may call the tools of these names."""

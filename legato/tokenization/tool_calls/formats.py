@@ -15,15 +15,15 @@ FORMATS: Mapping[str, ToolFormat] = {each.kind: each for each in (HERMES, LLAMA3
 def choose_format(kind: str, template_source: str, tokenizer: Tokenizer | None = None) -> ToolFormat:
     """The format of a kind, one of FORMATS; `auto` is what the chat template speaks of, Hermes when of none.
 
-    With a tokenizer the format knows which of its markers are special tokens.
+    With a tokenizer the format knows which of its markers are tokens of their own.
     """
     chosen = _detected(template_source) if kind == "auto" else FORMATS[kind]
     if chosen is MISTRAL and ARGS in template_source:
         chosen = NEWER_MISTRAL
     if tokenizer is None:
         return chosen
-    ids = {marker: tokenizer.special_id(marker) for marker in chosen.markers}
-    return replace(chosen, special_ids={marker: each for marker, each in ids.items() if each is not None})
+    ids = {marker: tokenizer.added_id(marker) for marker in chosen.markers}
+    return replace(chosen, token_ids={marker: each for marker, each in ids.items() if each is not None})
 
 
 def _detected(template_source: str) -> ToolFormat:

@@ -21,6 +21,11 @@ class StringText:
         self._hex_left = 0
         self._is_escaped = False
 
+    @property
+    def is_escaping(self) -> bool:
+        """The next character belongs to an escape sequence."""
+        return self._is_escaped or self._hex_left > 0
+
     def feed(self, char: str) -> bool:
         """Take in a character; True when it ends the string. Raises MalformedError."""
         if self._hex_left:
@@ -70,6 +75,11 @@ class ContainerText:
         self._state = self._value
         self._string = StringText()
         self._scalar = ScalarText()
+
+    @property
+    def is_in_string(self) -> bool:
+        """Characters that JSON strings hold as they are may be left out of what is fed."""
+        return self._state in (self._in_string, self._in_key) and not self._string.is_escaping
 
     def feed(self, char: str) -> bool:
         """Take in a character; True when it ends the container. Raises MalformedError."""

@@ -20,7 +20,7 @@ class MistralReader(CallReader):
         yield from self._until(OPEN)
         char = yield from self._visible()
         if char != "[":
-            self._reread()
+            self._reread(self._last)
             yield from self._named()
             return
         yield from self._object()
@@ -41,7 +41,7 @@ class MistralReader(CallReader):
     def _tag(self) -> Text:
         """A marker, or "" when none stands here."""
         if (yield from self._next()) != "[":
-            self._reread()
+            self._reread(self._last)
             return ""
         word = yield from self._word()
         yield from self._expect("]")
@@ -51,7 +51,7 @@ class MistralReader(CallReader):
         chars = []
         while _WORD_CHAR.match(char := (yield from self._next())):
             chars.append(char)
-        self._reread()
+        self._reread(self._last)
         return "".join(chars)
 
 

@@ -78,6 +78,8 @@ def check_tools(tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) ->
         raise RequestError(f"tool_choice: no tool is named {unknown!r}; tools: {known}", param="tool_choice")
     if choice.mode == "required" and not tools:
         raise RequestError("tool_choice: required needs tools", param="tool_choice")
+    if choice.names == ():
+        raise RequestError("tool_choice: allowed_tools must name at least one tool", param="tool_choice")
     if choice.mode == "none" or not tools:
         return None
     return ToolUse(

@@ -1,11 +1,13 @@
 """Tools on the chat route: what goes into the prompt, and how calls come out, whole and streamed."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from legato.core.errors import RequestError
 from legato.tokenization.tool_calls.hermes import HERMES
 from tests.api.openai_calls import USER, refused
 from tests.api.sse_events import events_of
@@ -146,6 +148,53 @@ def test_result_goes_back_with_the_call_that_it_answers(client: TestClient, gene
     assert prompt.endswith(b"<assistant><tool>sunny<tool>sunny<assistant>")
 
 
+@pytest.mark.parametrize(
+    ("fields", "is_constrained"),
+    [
+        ({}, False),
+        ({"tool_choice": "none", "parallel_tool_calls": False}, False),
+        ({"tool_choice": "required"}, True),
+        ({"tool_choice": {"type": "function", "function": {"name": "get_time"}}}, True),
+        ({"parallel_tool_calls": False}, True),
+        ({"tools": [{"type": "function", "function": {**TIME["function"], "strict": True}}]}, True),
+    ],
+)
+def test_what_must_be_kept_is_a_grammar_and_what_need_not_is_none(
+    client: TestClient, generator: FakeGenerator, fields: dict[str, Any], is_constrained: bool
+) -> None:
+    answer(client, **fields)
+    assert (generator.submissions[0]["params"].grammar is not None) == is_constrained
+
+
+def test_answer_calls_tools_or_keeps_to_the_response_format(
+    client: TestClient, generator: FakeGenerator
+) -> None:
+    formatted = {"response_format": {"type": "json_object"}}
+    for fields in ({"tool_choice": "none"}, {}, {"tool_choice": "required"}):
+        answer(client, **formatted, **fields)
+
+    said, either, called = (submission["params"].grammar for submission in generator.submissions)
+    assert json.loads(said)["grammars"][0]["json_schema"]["type"] == "object"
+    assert [each.get("name") for each in json.loads(either)["grammars"]] == [None, "said"]
+    assert called.startswith("start: calls\n")
+
+
+def test_grammar_that_cannot_be_built_is_a_fault_of_the_tools(
+    client: TestClient, generator: FakeGenerator
+) -> None:
+    generator.refusal = RequestError("unbalanced (", param="grammar", code="invalid_grammar")
+    assert refused(client, PATH, BODY | {"tool_choice": "required"})["param"] == "tools"
+
+
+def test_markers_of_calls_are_shown_where_tools_are(client: TestClient, generator: FakeGenerator) -> None:
+    generator.tool_format = replace(HERMES, token_ids={"<tool_call>": 7})
+
+    answer(client)
+    answer(client, tool_choice="none")
+
+    assert [submission.get("shown_ids") for submission in generator.submissions] == [(7,), None]
+
+
 def test_tokens_are_counted_with_the_tools(client: TestClient) -> None:
     response = client.post("/tokenize", json={"messages": [USER], "tools": [TIME]})
     assert bytes(response.json()["tokens"]) == b"<get_time><user>hi<assistant>"
@@ -167,7 +216,15 @@ def test_tokens_are_counted_with_the_tools(client: TestClient) -> None:
             {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "string"}}}]},
             "tools.0.function.parameters",
         ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"a": ["x" * 70_000]}}}]},
+            "tools.0.function.parameters",
+        ),
         ({"tools": [TIME, TIME]}, "tools"),
+        (
+            {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}},
+            "tool_choice",
+        ),
         ({"tools": [], "tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": "any"}, "tool_choice"),
         ({"tool_choice": 1}, "tool_choice"),
@@ -188,6 +245,12 @@ def test_what_does_not_fit_is_refused_by_its_name(
 def test_older_fields_name_the_newer_ones(client: TestClient) -> None:
     assert "tools" in refused(client, PATH, BODY | {"functions": [{"name": "f"}]})["message"]
     assert "tool_choice" in refused(client, PATH, BODY | {"function_call": {"name": "f"}})["message"]
+
+
+def test_what_nobody_reads_in_a_tool_is_told(client: TestClient) -> None:
+    tool = {**TIME, "cache_control": {}, "function": {"name": "get_time", "returns": {}}}
+    response = client.post(PATH, json=BODY | {"tools": [tool]})
+    assert response.headers["x-legato-ignored"] == "tools.cache_control,tools.function.returns"
 
 
 def test_completions_have_no_tools(client: TestClient) -> None:

@@ -42,13 +42,16 @@ def test_setting_offers_every_format() -> None:
     assert setting.metadata["choices"] == ("auto", *FORMATS)
 
 
-def test_markers_that_are_special_tokens_are_known_by_their_ids() -> None:
+def test_markers_that_are_tokens_are_known_by_their_ids() -> None:
     backend = byte_level_backend()
     backend.add_special_tokens(["[TOOL_CALLS]", "[INST]"])
-    backend.add_tokens(["<tool_call>"])  # a token, but no special one: no decoder leaves it out
+    backend.add_tokens(["<tool_call>"])  # no special one, and yet one token
     tokenizer = Tokenizer(backend)
 
-    special_ids = choose_format("mistral", "", tokenizer).special_ids
+    mistral, hermes, llama = (
+        choose_format(kind, "", tokenizer) for kind in ("mistral", "hermes", "llama3_json")
+    )
 
-    assert special_ids == {"[TOOL_CALLS]": backend.token_to_id("[TOOL_CALLS]")}
-    assert choose_format("hermes", "", tokenizer).special_ids == {}
+    assert mistral.token_ids == {"[TOOL_CALLS]": backend.token_to_id("[TOOL_CALLS]")}
+    assert hermes.token_ids == {"<tool_call>": backend.token_to_id("<tool_call>")}
+    assert llama.token_ids == {}

@@ -38,6 +38,7 @@ def test_no_tools_and_none_are_no_use_of_tools() -> None:
         ([F], ToolChoice("named", ("g",)), "tool_choice", "no tool is named 'g'; tools: f"),
         ([], ToolChoice("named", ("g",)), "tool_choice", "there are none"),
         ([], ToolChoice("required"), "tool_choice", "required needs tools"),
+        ([F], ToolChoice("auto", ()), "tool_choice", "at least one tool"),
     ],
 )
 def test_contradictions_are_refused(tools: list[Tool], choice: ToolChoice, param: str, reason: str) -> None:

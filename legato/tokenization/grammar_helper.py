@@ -1,0 +1,141 @@
+"""A process that builds grammars to see whether they can be built: one without end is ended with it.
+
+`python -m legato.tokenization.grammar_helper TOKENIZER_JSON EOS_ID...` reads grammars, a line of JSON each,
+and answers with a line each: {"grammar": text} or {"error": reason, "code": code}. The first answer, {} or an
+error, is for the tokenizer.
+"""
+
+import json
+import os
+import resource
+import select
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from legato.core.errors import ModelError, RequestError
+
+MAX_CPU_S = 2  # of one grammar; the system counts in whole seconds, so it may be a second more
+MAX_WALL_S = 20.0  # the same on a machine that has no time for us
+MAX_MEMORY_BYTES = 2 * 2**30  # of address space
+IDLE_S = 600.0  # after so long without a grammar it ends; the next one starts another
+INVALID = "invalid_grammar"
+
+
+class GrammarHelper:
+    """The caller's side. For one thread."""
+
+    def __init__(self, file: Path, eos_ids: Iterable[int]) -> None:
+        self._command = [sys.executable, "-m", __spec__.name, str(file), *map(str, eos_ids)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def build(self, grammar: str) -> str:
+        """The grammar as llguidance reads it. Raises RequestError with the reason why it cannot be built."""
+        if self._process is None or self._process.poll() is not None:
+            self._process = self._start()
+        reply = self._ask(self._process, grammar)
+        if reply is None:
+            raise RequestError(
+                f"the grammar takes more than {MAX_CPU_S} s or too much memory to build;"
+                " make it smaller or simpler",
+                param="grammar",
+                code=INVALID,
+            )
+        if "error" in reply:
+            raise RequestError(reply["error"], param="grammar", code=reply["code"])
+        text: str = reply["grammar"]
+        return text
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        weakref.finalize(self, _end, process)
+        ready = _receive(process)
+        if ready is None or "error" in ready:
+            _end(process)
+            reason = "the process that checks grammars has not started; the log says why"
+            raise RequestError((ready or {}).get("error", reason), param="grammar", code="unsupported")
+        return process
+
+    def _ask(self, process: "subprocess.Popen[bytes]", grammar: str) -> dict[str, Any] | None:
+        """Its answer; None when it has ended instead."""
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(grammar).encode() + b"\n")
+            process.stdin.flush()
+            reply = _receive(process)
+        except BrokenPipeError:
+            reply = None
+        if reply is None:
+            _end(process)
+        return reply
+
+
+def _receive(process: "subprocess.Popen[bytes]") -> dict[str, Any] | None:
+    assert process.stdout is not None
+    if not select.select([process.stdout], [], [], MAX_WALL_S)[0]:
+        return None
+    line = process.stdout.readline()
+    reply: dict[str, Any] | None = json.loads(line) if line else None
+    return reply
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+def main() -> None:
+    file, *eos_ids = sys.argv[1:]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit(resource.RLIMIT_AS, MAX_MEMORY_BYTES)
+    from legato.modelfiles.grammars import open_token_table
+
+    try:
+        table = open_token_table(Path(file), map(int, eos_ids))
+    except ModelError as error:
+        _send({"error": str(error), "code": "unsupported"})
+        return
+    _send({})
+    while select.select([sys.stdin.buffer], [], [], IDLE_S)[0] and (line := sys.stdin.buffer.readline()):
+        _limit(resource.RLIMIT_CPU, int(sum(os.times()[:2])) + MAX_CPU_S + 1)  # the system ends us there
+        try:
+            _send({"grammar": _built(table, json.loads(line))})
+        except RequestError as error:
+            _send({"error": str(error), "code": error.code})
+
+
+def _built(table: Any, grammar: str) -> str:
+    from legato.modelfiles.grammars import check_grammar
+
+    text = grammar if grammar.lstrip().startswith("{") else _as_lark(grammar)
+    check_grammar(table, text)
+    return text
+
+
+def _as_lark(grammar: str) -> str:
+    from llguidance import grammar_from
+
+    try:
+        return grammar_from("grammar", grammar)
+    except ValueError as error:
+        raise RequestError(f"the grammar is neither Lark nor GBNF: {error}", code=INVALID) from error
+
+
+def _limit(kind: int, soft: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+def _send(reply: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(reply) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
