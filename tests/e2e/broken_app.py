@@ -11,14 +11,12 @@ by_id = PendingRequests.record
 
 
 def by_order(self: PendingRequests, message: Reply) -> tuple[Sink, Reply] | None:
-    """Whatever comes is taken for news of who has waited longest."""
+    """Whatever tokens come are taken for those of who has waited longest."""
     first = next(iter(self._requests.values()), None)
-    if first is None:
-        return None
-    message = msgspec.structs.replace(message, request_id=first.request.request_id)
-    if isinstance(message, TokenOutput):
-        message = msgspec.structs.replace(message, index=len(first.output_ids))
-    return by_id(self, message)
+    if first is None or not isinstance(message, TokenOutput):
+        return by_id(self, message)
+    name, index = first.request.request_id, len(first.output_ids)
+    return by_id(self, msgspec.structs.replace(message, request_id=name, index=index))
 
 
 PendingRequests.record = by_order  # type: ignore[method-assign]
