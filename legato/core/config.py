@@ -122,6 +122,9 @@ class EngineConfig:
     )
     num_pages: int | None = flag(None, "size of the K/V store in pages, instead of bytes", type=int, least=1)
     max_num_queued_reqs: int = flag(2048, "requests that may wait; the next one gets 429", least=1)
+    max_num_queued_tokens: int | None = flag(
+        None, "tokens of prompts that may wait in all; a request beyond gets 429", type=int, least=1
+    )
     generation_config: str = flag(
         "auto", "sampling defaults: the model's own, or none (the API's)", choices=("auto", "none")
     )
@@ -187,6 +190,7 @@ class SchedulerConfig:
     long_prefill_tokens: int | None
     max_model_len: int
     max_queued: int = 2048
+    max_queued_tokens: int | None = None
     max_step_scores: int = 64
     max_preemptions: int = 3
 

@@ -23,7 +23,6 @@ from legato.ipc.messages import Accepted, Failed, Rejected, TokenOutput
 from legato.ipc.reply_router import Reply
 
 ACCEPT_TIMEOUT_S = 60.0
-QUEUE_FULL_RETRY_S = 1.0
 
 
 class AnswerStream:
@@ -113,7 +112,7 @@ class AnswerStream:
     def _error(self, reply: Reply | FinishReason | None) -> Exception:
         match reply:
             case Rejected(code="queue_full"):
-                return OverloadedError(reply.message, retry_after_s=QUEUE_FULL_RETRY_S)
+                return OverloadedError(reply.message, retry_after_s=self._client.retry_after_s())
             case Rejected():
                 return RequestError(reply.message, param=reply.param, code=reply.code)
             case Failed(code="non_finite_logits"):

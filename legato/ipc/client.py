@@ -89,6 +89,10 @@ class EngineClient(Protocol):
     def num_pending(self) -> int:
         """Requests that have not ended."""
 
+    def retry_after_s(self) -> float:
+        """When a part of the queue will have ended, at the rate of the last ends."""
+        ...
+
     @property
     def is_draining(self) -> bool: ...
 
@@ -191,6 +195,9 @@ class ProcessClient:
     @property
     def num_pending(self) -> int:
         return self._router.num_pending
+
+    def retry_after_s(self) -> float:
+        return self._router.retry_after_s()
 
     @property
     def is_draining(self) -> bool:

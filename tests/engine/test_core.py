@@ -189,6 +189,24 @@ def test_full_queue_refuses_the_next_one_and_counts_the_waiting_alone() -> None:
     add_all(core, make_message("late"))
 
 
+def test_prompts_that_wait_have_a_limit_in_tokens_and_one_that_waits_alone_has_none() -> None:
+    core = scripted_core(ScriptedExecutor(), max_num_seqs=1, max_queued_tokens=8)
+    add_all(core, make_message("runs", prompt_len=40))
+    core.step()
+    add_all(core, make_message("w1", prompt_len=9))
+    refusal = rejection(core, request_id="late", prompt_len=1)
+    assert refusal.code == "queue_full"
+    assert "prompts of 9 tokens wait already and this one has 1, the limit is 8" in refusal.message
+    core.abort("w1")
+    add_all(core, make_message("w2", prompt_len=5), make_message("w3", prompt_len=3))
+    assert rejection(core, request_id="late", prompt_len=1).code == "queue_full"
+
+
+def test_requests_that_find_a_free_row_do_not_wait() -> None:
+    core = scripted_core(ScriptedExecutor(), max_num_seqs=3, max_queued_tokens=1)
+    add_all(core, *(make_message(name, prompt_len=30) for name in "abc"))
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "param"),
     [
