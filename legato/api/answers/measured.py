@@ -48,6 +48,10 @@ async def open_stream(
             stream = await service.generator.submit(prompts, params, n=n, **options)
     except LegatoError as error:
         if isinstance(error, RequestError) and error.param in fields:
+            if (
+                error.param == "grammar"
+            ):  # its text is about a schema or a pattern, and says not which field's
+                error.args = (f"{grammar_field}: {error}",)
             error.param = fields[error.param]
         metrics.rejected(model, str(describe(error, request.state.request_id).code))
         raise
