@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 MODEL  ?= smollm2-135m-instruct
 
-.PHONY: serve setup native fmt lint check test test-slow sanitize neon measure size bench clean
+.PHONY: serve setup native fmt lint check test test-slow conformance sanitize neon measure size bench clean
 
 serve: $(VENV)/.base ## install what serving needs, fetch the model, answer on 127.0.0.1:8000
 	$(BIN)/legato serve $(MODEL)
@@ -35,6 +35,9 @@ test: $(VENV)/.dev ## the test suite, in short forms: under eight minutes on two
 
 test-slow: $(VENV)/.dev ## the test suite with full counts
 	$(BIN)/python -m pytest -m "" --timeout=3600
+
+conformance: $(VENV)/.dev ## real clients against a live server; each is installed into build/conformance, once
+	$(BIN)/python -m tests.conformance $(CLIENTS)
 
 # The allocator that the sanitizer watches must be there before Python is; leaks are Python's own.
 sanitize: $(VENV)/.dev ## the kernels' tests under sanitizers of memory, undefined behaviour and threads

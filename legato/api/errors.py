@@ -90,7 +90,7 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 # An answer that comes whole or, with stream: true, as events.
 STREAMED_RESPONSE: dict[str, Any] = {
     "description": "The answer, whole or as events",
-    "content": {"application/json": {}, "text/event-stream": {"schema": {"type": "string"}}},
+    "content": {"application/json": {}, "text/event-stream": {}},
 }
 
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from legato.frontend.open_llm import OpenedModel
 
 # what is of use with many users alone, and the seed: here --seed is that of the answers
-_LEFT_OUT = frozenset({"served_model_name", "max_num_queued_reqs", "batching", "seed"})
+_LEFT_OUT = frozenset(
+    {"served_model_name", "max_num_queued_reqs", "max_num_queued_tokens", "batching", "seed"}
+)
 _STAGES = ("", "imports", "config", "weights", "pool", "warm")  # of an engine's start, in order
 _REDRAW_S = 0.1
 

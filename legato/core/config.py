@@ -122,6 +122,9 @@ class EngineConfig:
     )
     num_pages: int | None = flag(None, "size of the K/V store in pages, instead of bytes", type=int, least=1)
     max_num_queued_reqs: int = flag(2048, "requests that may wait; the next one gets 429", least=1)
+    max_num_queued_tokens: int | None = flag(
+        None, "tokens of prompts that may wait in all; a request beyond gets 429", type=int, least=1
+    )
     generation_config: str = flag(
         "auto", "sampling defaults: the model's own, or none (the API's)", choices=("auto", "none")
     )
@@ -145,12 +148,15 @@ class ServerConfig:
         None, "OpenAI server of vLLM that answers /generate_vllm", type=str, is_url=True
     )
     queue_timeout_s: int = flag(
-        0, "seconds to a request's first token, then 503 with the code queue_timeout; 0: no limit", least=0
+        0,
+        "seconds from a request's arrival to its first token, then 503 with the code queue_timeout;"
+        " 0: no limit",
+        least=0,
     )
     request_timeout_s: int = flag(
         0,
-        "seconds to a request's end, then the reason timeout; 0: no limit. A client may shorten it by the"
-        " header x-request-timeout",
+        "seconds from a request's arrival to its end, then the reason timeout; 0: no limit. A client may"
+        " shorten it by the header x-request-timeout",
         least=0,
     )
     drain_timeout_s: int = flag(
@@ -184,6 +190,7 @@ class SchedulerConfig:
     long_prefill_tokens: int | None
     max_model_len: int
     max_queued: int = 2048
+    max_queued_tokens: int | None = None
     max_step_scores: int = 64
     max_preemptions: int = 3
 

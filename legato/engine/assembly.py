@@ -141,6 +141,7 @@ def resolve_scheduling(config: EngineConfig, max_model_len: int) -> SchedulerCon
         long_prefill_tokens=config.long_prefill_token_threshold,
         max_model_len=max_model_len,
         max_queued=config.max_num_queued_reqs,
+        max_queued_tokens=config.max_num_queued_tokens,
     )
 
 

@@ -61,20 +61,31 @@ class Core:
 
     def add(self, message: AddRequest) -> Accepted | Rejected:
         """Queue a request, or say why not."""
-        max_queued = self._scheduler.config.max_queued
-        num_waiting = len(self._scheduler.waiting) - self._scheduler.num_free_rows  # for others to end
         if message.request_id in self._scheduler or self._is_in_flight(message.request_id):
             return _reject(message, "duplicate_request_id", "a request with this id is still running")
-        if num_waiting >= max_queued and not message.is_resumed:
-            return _reject(
-                message, "queue_full", f"{num_waiting} requests wait already, the limit is {max_queued}"
-            )
+        if not message.is_resumed and (excess := self._excess_of_queue(message)):
+            return _reject(message, "queue_full", excess)
         try:
             self._scheduler.add(open_request(message, self.limits, self.eos_ids))
         except RequestError as error:
             return _reject(message, error.code, str(error), error.param)
         self._watches[message.request_id] = Stopwatch(self._clock())
         return Accepted(request_id=message.request_id)
+
+    def _excess_of_queue(self, message: AddRequest) -> str | None:
+        """Why the queue has no room for a request; one that can run at once needs none."""
+        config, waiting = self._scheduler.config, self._scheduler.waiting
+        num_waiting = len(waiting) - self._scheduler.num_free_rows  # for others to end
+        if num_waiting >= config.max_queued:
+            return f"{num_waiting} requests wait already, the limit is {config.max_queued}"
+        num_tokens = waiting.num_prompt_tokens + len(message.token_ids)
+        limit = config.max_queued_tokens
+        if limit is not None and waiting and num_waiting >= 0 and num_tokens > limit:
+            return (
+                f"prompts of {waiting.num_prompt_tokens} tokens wait already and this one has"
+                f" {len(message.token_ids)}, the limit is {limit}"
+            )
+        return None
 
     def abort(self, request_id: str) -> None:
         self._scheduler.abort(request_id)
@@ -84,10 +95,10 @@ class Core:
         """Launch the next step and take in the oldest one that has to be waited for."""
         plan = self._scheduler.plan()
         if plan.chunks:
+            self._start_watches(plan)  # before launch(), which may return only when the step is computed
             self._in_flight.append((plan, self._executor.launch(plan)))
             self._scheduler.launched(plan)
             self._num_steps += 1
-            self._start_watches(plan)
         if self._in_flight and (len(self._in_flight) > self._lookahead or not plan.chunks):
             _, output = self._in_flight.popleft()
             events = self._scheduler.update(output.result())

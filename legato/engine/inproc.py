@@ -72,6 +72,9 @@ class InprocClient:
     def num_pending(self) -> int:
         return self._router.num_pending
 
+    def retry_after_s(self) -> float:
+        return self._router.retry_after_s()
+
     @property
     def is_draining(self) -> bool:
         return self._is_draining

@@ -23,7 +23,6 @@ from legato.ipc.messages import Accepted, Failed, Rejected, TokenOutput
 from legato.ipc.reply_router import Reply
 
 ACCEPT_TIMEOUT_S = 60.0
-QUEUE_FULL_RETRY_S = 1.0
 
 
 class AnswerStream:
@@ -104,7 +103,7 @@ class AnswerStream:
     def _end_all(self, reason: FinishReason) -> list[TextDelta]:
         """The last deltas of all that runs. Raises QueueTimeoutError for a timeout before any token."""
         if reason is FinishReason.TIMEOUT and not self._has_tokens:
-            raise QueueTimeoutError("the time for this request ended before its first token; try again later")
+            raise QueueTimeoutError
         self._client.abort(self._answers)
         deltas = [answer.end(reason) for answer in self._answers.values()]
         self._answers.clear()
@@ -113,7 +112,7 @@ class AnswerStream:
     def _error(self, reply: Reply | FinishReason | None) -> Exception:
         match reply:
             case Rejected(code="queue_full"):
-                return OverloadedError(reply.message, retry_after_s=QUEUE_FULL_RETRY_S)
+                return OverloadedError(reply.message, retry_after_s=self._client.retry_after_s())
             case Rejected():
                 return RequestError(reply.message, param=reply.param, code=reply.code)
             case Failed(code="non_finite_logits"):

@@ -89,6 +89,10 @@ class EngineClient(Protocol):
     def num_pending(self) -> int:
         """Requests that have not ended."""
 
+    def retry_after_s(self) -> float:
+        """When a part of the queue will have ended, at the rate of the last ends."""
+        ...
+
     @property
     def is_draining(self) -> bool: ...
 
@@ -192,6 +196,9 @@ class ProcessClient:
     def num_pending(self) -> int:
         return self._router.num_pending
 
+    def retry_after_s(self) -> float:
+        return self._router.retry_after_s()
+
     @property
     def is_draining(self) -> bool:
         return self._is_draining
@@ -280,7 +287,7 @@ class ProcessClient:
         else:
             self._router.engine_died(running_ids, reason)
             logger.error(
-                "engine pid %d has ended: %s, in a step of %d requests; %d go on with the next engine",
+                "engine pid %d has ended: %s; requests in its step: %d, and to go on with the next one: %d",
                 *(process.pid, exit_reason, len(running_ids), self._router.num_pending),
             )
         return reason, True

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
 
+from legato.ipc.drain_rate import DrainRate
 from legato.ipc.messages import (
     Abort,
     Accepted,
@@ -26,6 +27,7 @@ class ReplyRouter:
 
     def __init__(self) -> None:
         self.latest_stats = EngineStats()
+        self.drain_rate = DrainRate()
         self._lock = threading.Lock()
         self._pending = PendingRequests()
         self._stats_sinks: dict[str, StatsSink] = {}
@@ -34,6 +36,10 @@ class ReplyRouter:
     @property
     def num_pending(self) -> int:
         return len(self._pending)
+
+    def retry_after_s(self) -> float:
+        """When one in sixteen of those who wait now will have ended: there is room again then."""
+        return self.drain_rate.wait_s(1 + self.num_pending // 16)
 
     def expect(self, requests: Sequence[AddRequest], sink: Sink) -> None:
         """From now on, all that is said about these requests goes to `sink`."""
@@ -66,7 +72,10 @@ class ReplyRouter:
                 stats_sink(message)
             return
         with self._lock:
+            num_before = len(self._pending)
             delivery = self._pending.record(message)
+            if len(self._pending) < num_before and not isinstance(message, Rejected):
+                self.drain_rate.count_end()
         if delivery is not None:
             sink, news = delivery
             sink(news)

@@ -14,6 +14,7 @@ class WaitingQueue:
     """Sorted by (priority, arrival): a preempted request comes back to the place that its arrival gave it."""
 
     def __init__(self) -> None:
+        self.num_prompt_tokens = 0  # of all that wait
         self._requests: list[Request] = []
 
     def __len__(self) -> int:
@@ -24,11 +25,13 @@ class WaitingQueue:
 
     def add(self, request: Request) -> None:
         insort(self._requests, request, key=_age_key)
+        self.num_prompt_tokens += request.prompt_len
 
     def remove(self, request: Request) -> None:
         index = bisect_left(self._requests, request.age_key, key=_age_key)
         assert self._requests[index] is request
         del self._requests[index]
+        self.num_prompt_tokens -= request.prompt_len
 
     def first(self, count: int) -> list[Request]:
         """The `count` requests to be served first, or all when there are fewer."""

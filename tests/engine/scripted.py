@@ -72,6 +72,7 @@ def scripted_core(
     max_num_seqs: int = 4,
     num_pages: int = 32,
     max_queued: int = 100,
+    max_queued_tokens: int | None = None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Core:
     """Pages of 4 tokens, a context of 64, steps of 16."""
@@ -82,6 +83,7 @@ def scripted_core(
         long_prefill_tokens=8,
         max_model_len=64,
         max_queued=max_queued,
+        max_queued_tokens=max_queued_tokens,
     )
     cache = CacheConfig(num_pages=num_pages, page_size=4)
     scheduler = Scheduler(

@@ -1,8 +1,10 @@
 """A core from added requests to sent tokens, with a script in place of the model."""
 
+from concurrent.futures import Future
+
 import pytest
 
-from legato.core.plan import TokenLogprobs
+from legato.core.plan import StepOutput, StepPlan, TokenLogprobs
 from legato.core.sampling_params import FinishReason
 from legato.core.timing import Timing
 from legato.engine.core import Core
@@ -48,6 +50,21 @@ def test_tokens_tell_the_time_of_their_request() -> None:
         ("a", Timing(queue_s=2, prefill_s=1, decode_s=2)),
         ("b", Timing(queue_s=5, prefill_s=1, decode_s=0)),
     ]
+
+
+def test_forward_that_is_computed_by_launch_counts_as_prefill() -> None:
+    now = [0.0]
+
+    class InlineExecutor(ScriptedExecutor):
+        def launch(self, plan: StepPlan) -> "Future[StepOutput]":
+            now[0] += 5
+            return super().launch(plan)
+
+    core = scripted_core(InlineExecutor({}), clock=lambda: now[0])
+    add_all(core, make_message("a", max_tokens=1))
+    [output] = run_to_end(core)
+    assert isinstance(output, TokenOutput)
+    assert output.timing == Timing(queue_s=0, prefill_s=5, decode_s=0)
 
 
 @both_loops
@@ -170,6 +187,24 @@ def test_full_queue_refuses_the_next_one_and_counts_the_waiting_alone() -> None:
     assert "2 requests wait already, the limit is 2" in refusal.message
     core.abort("w1")
     add_all(core, make_message("late"))
+
+
+def test_prompts_that_wait_have_a_limit_in_tokens_and_one_that_waits_alone_has_none() -> None:
+    core = scripted_core(ScriptedExecutor(), max_num_seqs=1, max_queued_tokens=8)
+    add_all(core, make_message("runs", prompt_len=40))
+    core.step()
+    add_all(core, make_message("w1", prompt_len=9))
+    refusal = rejection(core, request_id="late", prompt_len=1)
+    assert refusal.code == "queue_full"
+    assert "prompts of 9 tokens wait already and this one has 1, the limit is 8" in refusal.message
+    core.abort("w1")
+    add_all(core, make_message("w2", prompt_len=5), make_message("w3", prompt_len=3))
+    assert rejection(core, request_id="late", prompt_len=1).code == "queue_full"
+
+
+def test_requests_that_find_a_free_row_do_not_wait() -> None:
+    core = scripted_core(ScriptedExecutor(), max_num_seqs=3, max_queued_tokens=1)
+    add_all(core, *(make_message(name, prompt_len=30) for name in "abc"))
 
 
 @pytest.mark.parametrize(

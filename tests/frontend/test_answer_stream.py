@@ -38,6 +38,9 @@ class FakeClient:
     def abort(self, request_ids: Iterable[str]) -> None:
         self.aborted += request_ids
 
+    def retry_after_s(self) -> float:
+        return 2.5
+
 
 def open_stream(client: FakeClient, *request_ids: str, stop: tuple[str, ...] = ()) -> AnswerStream:
     params, tokenizer = SamplingParams(stop=stop), byte_level_tokenizer()
@@ -69,7 +72,7 @@ async def accept(client: FakeClient, replies: Sequence[Reply]) -> None:
         (
             Rejected(request_id="b", code="queue_full", message="2048 wait"),
             OverloadedError,
-            {"retry_after_s": 1.0},
+            {"retry_after_s": 2.5},
         ),
         (Failed(request_id="b", error="killed by SIGKILL"), EngineDiedError, {}),
         (Failed(request_id="b", error="NaN", code="non_finite_logits"), NonFiniteLogitsError, {}),

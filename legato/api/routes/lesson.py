@@ -34,7 +34,7 @@ FAULTS = {
     "description": "A body that does not fit: the list of its faults",
     "content": {"application/json": {"schema": {"type": "object", "required": ["detail"]}}},
 }
-EVENTS = {"description": "Events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+EVENTS = {"description": "Events", "content": {"text/event-stream": {}}}
 
 router = APIRouter(
     route_class=StrictJsonRoute, responses={422: FAULTS, **ERROR_RESPONSES}, tags=["serving lesson"]

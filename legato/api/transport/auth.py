@@ -22,7 +22,7 @@ NO_KEY = (
 
 
 class Authentication:
-    """ASGI middleware that lets through whoever shows one of the keys.
+    """ASGI middleware that lets through whoever shows one of the keys; its state then has their `tenant`.
 
     Without keys only clients on this machine are served, so that an open address is never open by accident.
     """
@@ -57,14 +57,20 @@ class Authentication:
         if not shown:
             return f"an API key is needed: {HOW_TO_SHOW_A_KEY}"
         is_twice = len(shown) > len(dict(shown))
-        if is_twice or not any(self._knows(_key_in(*header)) for header in shown):
+        tenant = next(filter(None, (self._tenant_of(_key_in(*header)) for header in shown)), None)
+        if is_twice or tenant is None:
             return f"the API key is not one of this server's; {HOW_TO_SHOW_A_KEY}, once"
+        scope["state"]["tenant"] = tenant
         return None
 
-    def _knows(self, key: bytes) -> bool:
-        """Compare digests, and with every key: the time taken tells nothing about any of them."""
+    def _tenant_of(self, key: bytes) -> str | None:
+        """A name for who has this key, which tells nothing of it; None when it is no key of ours.
+
+        Compares digests, and with every key: the time taken tells nothing about any of them either.
+        """
         digest = hashlib.sha256(key).digest()
-        return any([hmac.compare_digest(digest, known) for known in self._digests])  # noqa: C419 - all, not the first
+        is_known = any([hmac.compare_digest(digest, known) for known in self._digests])  # noqa: C419 - all, not the first
+        return hashlib.sha256(b"tenant" + digest).hexdigest()[:16] if is_known else None
 
 
 def is_local(scope: Scope) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from legato.cli.batch.output import Output
     from legato.cli.batch.tally import Tally
 
-_OF_THE_NETWORK = frozenset({"host", "port", "api_key", "root_path", "vllm_url"})
+_OF_THE_NETWORK = frozenset({"host", "port", "api_key", "root_path", "vllm_url", "drain_timeout_s"})
 _PER_PLACE = 2  # requests in flight for each that can run: whoever ends has a successor that waits
 _DEFAULT_PLACES = 64
 _REDRAW_S, _LOG_S = 0.2, 30.0  # between two looks at the progress, on a terminal and in a log

@@ -9,7 +9,11 @@ from legato.api.limits import LIMITS
 from legato.api.transport.json_body import parse_strictly
 from legato.core.errors import RequestError
 
-URLS = ("/v1/chat/completions", "/v1/completions")  # routes that generate, in OpenAI's shapes
+URLS = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+)  # routes that generate, in OpenAI's shapes
 FIELDS = frozenset({"custom_id", "method", "url", "body"})
 MAX_LINE_BYTES = LIMITS["body"].maximum + 2**16  # a body, and what stands around it
 

@@ -154,3 +154,28 @@ def test_a_name_that_two_calls_share_ends_both(app: FastAPI, generator: FakeGene
             assert json.loads((await end(app, call))[2])["choices"][0]["finish_reason"] == "abort"
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "told"),
+    [
+        ("/v1/responses", {"input": "hi"}, '"status":"incomplete"'),
+        ("/v1/messages", {"messages": [USER], "max_tokens": 9}, '"stop_reason":"abort"'),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_other_shapes_of_a_chat_can_be_ended_too(
+    app: FastAPI, generator: FakeGenerator, path: str, body: dict[str, Any], told: str, stream: bool
+) -> None:
+    async def main() -> None:
+        generator.output, generator.pause_after = "abcXYZ", 3
+        call = AsgiCall(app, path, {**body, "request_id": "mine", "stream": stream})
+        await until_running(app, generator)
+        assert (await post(app, "/v1/requests/mine/abort"))[0] == 200
+        status, _, text = await end(app, call)
+        assert status == 200
+        assert told in text
+        for letter in "XYZ":
+            assert f'{letter}"' not in text
+
+    asyncio.run(main())

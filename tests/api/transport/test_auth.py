@@ -113,3 +113,24 @@ def test_prefix_of_a_proxy_neither_opens_nor_closes_a_route(service: FakeService
     assert client.get("/health").status_code == 200
     assert client.get("/llm/v1/models").status_code == 401
     assert client.get("/llm/v1/models", headers={"authorization": "Bearer alpha"}).status_code == 200
+
+
+def salts_of(service: FakeService, keys: tuple[str, ...]) -> list[str]:
+    """The cache salt of a request of each key, and of one that brings its own."""
+    client = TestClient(create_app({"fake": service}, ServerConfig(api_key=keys)))
+    for key in keys:
+        for body in ({"prompt": "a"}, {"prompt": "a", "cache_salt": "own"}):
+            headers = {"authorization": f"Bearer {key}".encode()}
+            answer = client.post("/v1/completions", json=body, headers=headers)
+            assert answer.status_code == 200
+    return [submission["cache_salt"] for submission in service.generator.submissions]
+
+
+def test_holders_of_different_keys_share_no_cached_prefix(service: FakeService) -> None:
+    salts = salts_of(service, KEYS)
+    assert len(set(salts)) == 6
+    assert not any(key in salt for salt in salts for key in KEYS)
+
+
+def test_holders_of_the_only_key_share_what_they_like(service: FakeService) -> None:
+    assert salts_of(service, ("alpha",)) == ["", "own"]

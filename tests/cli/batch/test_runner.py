@@ -60,6 +60,10 @@ class Batch:
         return {row["custom_id"]: row for row in rows}
 
 
+def response(custom_id: str, text: str) -> Json:
+    return {"custom_id": custom_id, "method": "POST", "url": "/v1/responses", "body": {"input": text}}
+
+
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     return tmp_path / "out.jsonl"
@@ -88,7 +92,9 @@ class Scripted(FakeGenerator):
 
 
 def test_rows_hold_what_the_routes_answer(out: Path) -> None:
-    rows = Batch(out).run(completion("one", "hello", max_tokens=9), chat("two", "안녕"))
+    rows = Batch(out).run(
+        completion("one", "hello", max_tokens=9), chat("two", "안녕"), response("three", "hi")
+    )
     assert rows["one"]["error"] is None
     assert rows["one"]["response"]["status_code"] == 200
     assert rows["one"]["response"]["request_id"]
@@ -96,6 +102,7 @@ def test_rows_hold_what_the_routes_answer(out: Path) -> None:
     assert (body["object"], body["choices"][0]["text"]) == ("text_completion", "hello")
     assert body["usage"]["completion_tokens"] == 5
     assert rows["two"]["response"]["body"]["choices"][0]["message"]["content"] == "<user>안녕<assistant>"
+    assert rows["three"]["response"]["body"]["object"] == "response"
 
 
 def test_many_lines_are_in_flight_and_no_more_than_allowed(out: Path) -> None:
