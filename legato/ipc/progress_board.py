@@ -16,7 +16,7 @@ _PULSE_AT = 16  # uint64, counted up by what computes
 _IDS_AT = 24
 
 
-class Progress(NamedTuple):
+class Reading(NamedTuple):
     """What the board says: `ticks` moves whenever a step begins, gets on or ends."""
 
     ticks: int
@@ -58,11 +58,11 @@ class ProgressBoard:
         self._ticks += 1
         _HEADER.pack_into(self._memory, 0, self._ticks, 0)
 
-    def read(self) -> Progress:
+    def read(self) -> Reading:
         ticks, num_bytes = _HEADER.unpack_from(self._memory, 0)
         (beats,) = struct.unpack_from("<Q", self._memory, _PULSE_AT)
         names = bytes(self._memory[_IDS_AT : _IDS_AT + min(num_bytes, SIZE - _IDS_AT)])
-        return Progress(ticks + beats, tuple(names.decode(errors="replace").split("\n")) if names else ())
+        return Reading(ticks + beats, tuple(names.decode(errors="replace").split("\n")) if names else ())
 
     def close(self) -> None:
         self._memory.close()
