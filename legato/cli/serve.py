@@ -7,6 +7,7 @@ import time
 
 from legato.cli.options import add_model, add_print_config, add_settings, config_table, resolve
 from legato.cli.serving.listener import is_loopback, open_listener, url_of
+from legato.core.api_keys import with_keys_of_file
 from legato.core.config import EngineConfig, ServerConfig
 from legato.observability.logs import set_up_logging
 
@@ -28,10 +29,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.print_config:
         print(config_table(server, engine))
         return 0
-    set_up_logging(server.value.log_level)
-    with open_listener(server.value.host, server.value.port) as listener:
-        warn_if_open(listener, server.value)
-        return _serve(engine.value, server.value, listener, started)
+    settings = with_keys_of_file(server.value)
+    set_up_logging(settings.log_level)
+    with open_listener(settings.host, settings.port) as listener:
+        warn_if_open(listener, settings)
+        return _serve(engine.value, settings, listener, started)
 
 
 def warn_if_open(listener: socket.socket, server: ServerConfig) -> None:

@@ -14,7 +14,7 @@ def flag(default: Any, help: str, **extra: Any) -> Any:
     extra: choices, least, most, aliases (more spellings), is_list, is_secret, is_bytes (may be written 512M),
     is_url, refusal (why a switch cannot be on), type (if the default is None).
     """
-    return field(default=default, metadata={"help": help, **extra})
+    return field(default=default, repr=not extra.get("is_secret"), metadata={"help": help, **extra})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +142,20 @@ class ServerConfig:
     port: int = flag(8000, "port to listen on; 0 takes a free one", least=0, most=65535)
     api_key: tuple[str, ...] = flag(
         (), "keys that clients must send as bearer tokens", is_list=True, is_secret=True
+    )
+    api_key_file: str | None = flag(
+        None,
+        "a file with such keys, one a line; blank lines and those that begin with # are skipped",
+        type=str,
+    )
+    max_requests_per_key: int = flag(
+        0,
+        "calls that generate which the holder of a key may have open at once; the next one gets 429; 0: no"
+        " limit. Without keys all clients count as one",
+        least=0,
+    )
+    requests_per_minute_per_key: int = flag(
+        0, "calls that generate which the holder of a key may make in a minute; 0: no limit", least=0
     )
     root_path: str = flag("", "path prefix that a proxy in front has taken off")
     vllm_url: str | None = flag(

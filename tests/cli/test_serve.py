@@ -111,6 +111,19 @@ def test_print_config_ends_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"^--api-key +\*\*\* +argument$", table, re.MULTILINE)
 
 
+@pytest.mark.parametrize("content", [None, "# none yet\n"])
+def test_lost_keys_are_one_line_and_start_no_server(
+    content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "keys"
+    if content is not None:
+        path.write_text(content)
+    assert main(["serve", "/nowhere", "--api-key-file", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"legato: error: the API key file {path} ")
+    assert error.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("host", "keys", "is_warned"),
     [("0.0.0.0", (), True), ("0.0.0.0", ("key",), False), ("127.0.0.1", (), False)],
