@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from legato import __version__
 from legato.api.answers.plain import cancel_and_wait
@@ -17,6 +18,7 @@ from legato.api.routes import abort, anthropic, lesson, openai, ops, responses, 
 from legato.api.routes.vllm_proxy import VllmProxy
 from legato.api.service import ModelService, ServedModels
 from legato.api.transport.auth import Authentication
+from legato.api.transport.host_check import HostCheck
 from legato.api.transport.key_limits import KeyLimits
 from legato.api.transport.request_scope import RequestScope
 from legato.api.transport.size_limit import SizeLimit
@@ -26,6 +28,16 @@ from legato.core.errors import LegatoError
 from legato.observability.metrics import Metrics
 
 logger = logging.getLogger(__name__)
+
+# What pages of other origins may read beside the body.
+EXPOSED_HEADERS = (
+    "x-request-id",
+    "request-id",
+    "x-legato-ignored",
+    "x-legato-adjusted",
+    "retry-after",
+    "retry-after-ms",
+)
 
 # Told once a service how its start has ended: after so many seconds, with None, or with what forbids it.
 OnStart = Callable[[ModelService, float, LegatoError | None], None]
@@ -84,8 +96,19 @@ def _add_transport(app: FastAPI, server: ServerConfig) -> None:
             per_minute=server.requests_per_minute_per_key,
             on_refusal=partial(app.state.metrics.rejected, default.names[0]),
         )
+    if not server.api_key:
+        app.add_middleware(HostCheck, names=(server.host, *server.allowed_hosts))
     app.add_middleware(Authentication, api_keys=server.api_key)
     app.add_middleware(RequestScope, is_logged=server.enable_log_requests, root_path=server.root_path)
+    if server.allowed_origins:  # before the keys, which a browser never shows when it asks whether it may
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=server.allowed_origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+            expose_headers=EXPOSED_HEADERS,
+            allow_private_network=True,  # which a server on one's own machine is
+        )
 
 
 def _metrics(models: ServedModels) -> Metrics:

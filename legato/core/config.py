@@ -12,7 +12,8 @@ def flag(default: Any, help: str, **extra: Any) -> Any:
     """A dataclass field that is also a flag: `max_num_seqs` is --max-num-seqs and LEGATO_MAX_NUM_SEQS.
 
     extra: choices, least, most, aliases (more spellings), is_list, is_secret, is_bytes (may be written 512M),
-    is_url, refusal (why a switch cannot be on), type (if the default is None).
+    is_url, is_origin (of a web page, or *), refusal (why a switch cannot be on), type (if the default is
+    None).
     """
     return field(default=default, repr=not extra.get("is_secret"), metadata={"help": help, **extra})
 
@@ -157,6 +158,20 @@ class ServerConfig:
     requests_per_minute_per_key: int = flag(
         0, "calls that generate which the holder of a key may make in a minute; 0: no limit", least=0
     )
+    ssl_keyfile: str | None = flag(None, "key of the certificate, in PEM: the server speaks HTTPS", type=str)
+    ssl_certfile: str | None = flag(None, "certificate, with those that it rests on, in PEM", type=str)
+    allowed_origins: tuple[str, ...] = flag(
+        (),
+        "origins like https://app.example whose web pages may call this server from a browser; * is all",
+        is_list=True,
+        is_origin=True,
+    )
+    allowed_hosts: tuple[str, ...] = flag(
+        (),
+        "names beside localhost that a server without a key is called by; others get 403, lest a web page"
+        " calls in the name of its reader",
+        is_list=True,
+    )
     root_path: str = flag("", "path prefix that a proxy in front has taken off")
     vllm_url: str | None = flag(
         None, "OpenAI server of vLLM that answers /generate_vllm", type=str, is_url=True
@@ -179,6 +194,7 @@ class ServerConfig:
         False, "refuse with 400 what would be ignored or adjusted, instead of naming it in a header"
     )
     log_level: str = flag("info", "how much is logged", choices=("debug", "info", "warning", "error"))
+    log_format: str = flag("text", "a line of text, or a JSON object a line", choices=("text", "json"))
     enable_auto_tool_choice: bool = flag(
         True, "the model may call the tools of a request as it likes: always so, the flag changes nothing"
     )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _OF_THE_NETWORK = frozenset(
     {
         *("host", "port", "api_key", "api_key_file", "max_requests_per_key", "requests_per_minute_per_key"),
+        *("ssl_keyfile", "ssl_certfile", "allowed_origins", "allowed_hosts"),
         *("root_path", "vllm_url", "drain_timeout_s"),
     }
 )
@@ -66,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     source, target = _paths(arguments)
     num_in_flight = _num_in_flight(arguments.max_in_flight, engine.value)
-    set_up_logging("warning" if server.sources["log_level"] == "default" else server.value.log_level)
+    level = "warning" if server.sources["log_level"] == "default" else server.value.log_level
+    set_up_logging(level, log_format=server.value.log_format)
 
     from legato.api.engine_service import EngineService  # a second of imports, which --help need not wait for
     from legato.cli.batch.output import open_output
