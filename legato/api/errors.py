@@ -136,7 +136,7 @@ def describe(error: Exception, request_id: str) -> ErrorAnswer:
                 code=code or getattr(error, "code", None),
                 headers=retry_headers(getattr(error, "retry_after_s", None)),
             )
-    logger.error("request %s failed", request_id, exc_info=error)
+    logger.error("request %s failed", request_id, exc_info=error, extra={"request_id": request_id})
     return ErrorAnswer(
         status=500,
         message="the server failed at this request; its log says why, under the x-request-id of this answer",
