@@ -80,6 +80,7 @@ class FakeGenerator:
 
     refusal           raised by submit()
     failure           raised by the stream in place of what follows `fail_after` deltas
+    is_queue_stuck    submit() never returns
     pause_after       deltas after which the stream waits for `resumed`; None = it never does
     tokens_per_delta  of each answer in each step
     Records the calls of submit() and how many answers were aborted.
@@ -96,6 +97,7 @@ class FakeGenerator:
         self.refusal: Exception | None = None
         self.failure: Exception | None = None
         self.fail_after = 0
+        self.is_queue_stuck = False
         self.pause_after: int | None = None
         self.resumed = asyncio.Event()
         self.submissions: list[dict[str, Any]] = []
@@ -106,6 +108,8 @@ class FakeGenerator:
     ) -> "FakeTextStream":
         if self.refusal is not None:
             raise self.refusal
+        if self.is_queue_stuck:
+            await asyncio.Event().wait()
         self.submissions.append(
             {"prompts": list(prompts), "params": params, **options} | ({"n": n} if n > 1 else {})
         )
@@ -221,7 +225,7 @@ class FakeTextStream:
                 del self._unfinished[delta.index]
             yield delta
         if self._abort_reason is FinishReason.TIMEOUT and generator.pause_after == 0:
-            raise QueueTimeoutError("no token came in time")
+            raise QueueTimeoutError
         for index in tuple(self._unfinished):
             del self._unfinished[index]
             yield TextDelta(

@@ -104,17 +104,18 @@ class EngineService:
         client = self._opened.llm.client
         status = client.status
         if client.is_draining and status.stage in (EngineStage.READY, EngineStage.LOADING):
-            reason = f"the server is shutting down, {client.num_pending} requests still run"
+            reason = f"the server is shutting down; requests that still run: {client.num_pending}"
             return ServiceState(stage="draining", is_ready=False, is_alive=True, reason=reason)
         if status.stage is EngineStage.READY:
             return ServiceState(stage="ready", is_ready=True, is_alive=True, progress=1.0)
         if status.stage is not EngineStage.LOADING:
             return _gone(status.stage, status.detail)
+        is_stage = not status.detail or status.detail in _PROGRESS  # else it says why the engine starts again
         return ServiceState(
             stage=status.stage,
             is_ready=False,
             is_alive=True,
-            reason=f"loading, done: {status.detail or 'nothing yet'}",
+            reason=f"loading, done: {status.detail or 'nothing yet'}" if is_stage else status.detail,
             progress=_PROGRESS.get(status.detail, 0.1),
         )
 

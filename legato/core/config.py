@@ -177,12 +177,15 @@ class ServerConfig:
         None, "OpenAI server of vLLM that answers /generate_vllm", type=str, is_url=True
     )
     queue_timeout_s: int = flag(
-        0, "seconds to a request's first token, then 503 with the code queue_timeout; 0: no limit", least=0
+        0,
+        "seconds from a request's arrival to its first token, then 503 with the code queue_timeout;"
+        " 0: no limit",
+        least=0,
     )
     request_timeout_s: int = flag(
         0,
-        "seconds to a request's end, then the reason timeout; 0: no limit. A client may shorten it by the"
-        " header x-request-timeout",
+        "seconds from a request's arrival to its end, then the reason timeout; 0: no limit. A client may"
+        " shorten it by the header x-request-timeout",
         least=0,
     )
     drain_timeout_s: int = flag(

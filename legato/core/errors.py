@@ -61,6 +61,11 @@ class NonFiniteLogitsError(LegatoError):
 class QueueTimeoutError(NotReadyError):
     """The time that a request was given ended before its first token: nothing was generated."""
 
+    def __init__(
+        self, message: str = "the time for this request ended before its first token; try again later"
+    ) -> None:
+        super().__init__(message)
+
 
 class PoisonedRequestError(LegatoError):
     """Engines have died of this one request, the last time with no other beside it."""

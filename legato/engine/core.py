@@ -95,10 +95,10 @@ class Core:
         """Launch the next step and take in the oldest one that has to be waited for."""
         plan = self._scheduler.plan()
         if plan.chunks:
+            self._start_watches(plan)  # before launch(), which may return only when the step is computed
             self._in_flight.append((plan, self._executor.launch(plan)))
             self._scheduler.launched(plan)
             self._num_steps += 1
-            self._start_watches(plan)
         if self._in_flight and (len(self._in_flight) > self._lookahead or not plan.chunks):
             _, output = self._in_flight.popleft()
             events = self._scheduler.update(output.result())

@@ -103,7 +103,7 @@ class AnswerStream:
     def _end_all(self, reason: FinishReason) -> list[TextDelta]:
         """The last deltas of all that runs. Raises QueueTimeoutError for a timeout before any token."""
         if reason is FinishReason.TIMEOUT and not self._has_tokens:
-            raise QueueTimeoutError("the time for this request ended before its first token; try again later")
+            raise QueueTimeoutError
         self._client.abort(self._answers)
         deltas = [answer.end(reason) for answer in self._answers.values()]
         self._answers.clear()

@@ -287,7 +287,7 @@ class ProcessClient:
         else:
             self._router.engine_died(running_ids, reason)
             logger.error(
-                "engine pid %d has ended: %s, in a step of %d requests; %d go on with the next engine",
+                "engine pid %d has ended: %s; requests in its step: %d, and to go on with the next one: %d",
                 *(process.pid, exit_reason, len(running_ids), self._router.num_pending),
             )
         return reason, True

@@ -21,7 +21,6 @@ class PendingRequest:
     output_ids  what its sink was given
     cached_len  as the first engine told it: what another engine finds cached is no news to the client
     strikes     engines that died in one of its steps since its last token
-    is_sent     the engine that runs now knows of it
     """
 
     request: AddRequest
@@ -30,7 +29,6 @@ class PendingRequest:
     cached_len: int | None = None
     strikes: int = 0
     is_accepted: bool = False
-    is_sent: bool = False
 
 
 class PendingRequests:
@@ -39,33 +37,37 @@ class PendingRequests:
     After a death all requests go to the next engine, with the tokens that they have. Of those that have
     MAX_STRIKES one runs at a time, with nobody beside it, until it has a token: an engine that dies then was
     killed by this one, which ends with the code engine_poisoned, and all others go on.
+
+    What is asked with every message, take_unsent() and record(), costs the same however many requests wait.
     """
 
     def __init__(self) -> None:
         self._requests: dict[str, PendingRequest] = {}  # in order of arrival
+        self._unsent: dict[str, PendingRequest] = {}  # of these, those that the engine has not heard of
+        self._suspects: list[str] = []  # those with MAX_STRIKES when an engine died, the next one last
         self._on_trial: str | None = None
 
     def __len__(self) -> int:
         return len(self._requests)
 
     def add(self, requests: Sequence[AddRequest], sink: "Sink") -> None:
-        self._requests |= {request.request_id: PendingRequest(request, sink) for request in requests}
+        added = {request.request_id: PendingRequest(request, sink) for request in requests}
+        self._requests |= added
+        self._unsent |= added
 
     def take_unsent(self) -> list[AddRequest]:
         """What the engine that runs now must be told, in order of arrival."""
-        if self._on_trial is not None:
+        if not self._unsent or self._on_trial is not None:
             return []
-        suspect = next((each for each in self._requests.values() if each.strikes >= MAX_STRIKES), None)
-        if suspect is None:
-            chosen = [each for each in self._requests.values() if not each.is_sent]
-        elif suspect.is_sent or any(each.is_sent for each in self._requests.values()):
-            return []  # cannot be: a strike comes with a death, and then nobody is sent
-        else:
-            self._on_trial = suspect.request.request_id
-            chosen = [suspect]
-        for each in chosen:
-            each.is_sent = True
-        return [_resumed(each) for each in chosen]
+        while self._suspects and self._suspects[-1] not in self._unsent:
+            self._suspects.pop()  # it has had its trial, or nobody waits for it any more
+        if not self._suspects:
+            chosen, self._unsent = self._unsent, {}
+            return [_resumed(each) for each in chosen.values()]
+        if len(self._unsent) < len(self._requests):
+            return []  # somebody who came out of a trial still runs, and the next one is to be alone
+        self._on_trial = self._suspects.pop()
+        return [_resumed(self._unsent.pop(self._on_trial))]
 
     def record(self, message: "Reply") -> "tuple[Sink, Reply] | None":
         """Take note of what an engine says; whom to give what of it, or None when it is no news."""
@@ -94,8 +96,8 @@ class PendingRequests:
         """Nobody waits for these any more; those that the engine knows of."""
         known = []
         for request_id in request_ids:
-            pending = self._requests.pop(request_id, None)
-            if pending is not None and pending.is_sent:
+            is_unsent = self._unsent.pop(request_id, None) is not None
+            if self._requests.pop(request_id, None) is not None and not is_unsent:
                 known.append(request_id)
             if self._on_trial == request_id:
                 self._on_trial = None
@@ -104,9 +106,11 @@ class PendingRequests:
     def engine_died(self, running_ids: Collection[str], reason: str) -> "list[tuple[Sink, Failed]]":
         """The engine died while it computed for `running_ids`; whom to tell that their request killed it."""
         suspect, self._on_trial = self._on_trial, None
-        for pending in self._requests.values():
-            pending.is_sent = False
-            pending.strikes += pending.request.request_id in running_ids
+        self._unsent = dict(self._requests)
+        for request_id in running_ids:
+            if request_id in self._requests:
+                self._requests[request_id].strikes += 1
+        self._suspects = [name for name, each in self._requests.items() if each.strikes >= MAX_STRIKES][::-1]
         if suspect is None or suspect not in running_ids:
             return []
         failed = Failed(
@@ -115,12 +119,14 @@ class PendingRequests:
             f" other beside it; the request is given up: {reason}",
             code="engine_poisoned",
         )
+        del self._unsent[suspect]
         return [(self._requests.pop(suspect).sink, failed)]
 
     def take_all(self) -> "dict[str, Sink]":
         """No engine will answer any more: request id -> who waits."""
         lost = {request_id: pending.sink for request_id, pending in self._requests.items()}
         self._requests.clear()
+        self._unsent.clear()
         self._on_trial = None
         return lost
 

@@ -4,6 +4,7 @@ Both processes come through here: what the API process has found to be a grammar
 import it takes a tenth of a second, so that is done with the first grammar.
 """
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,6 +23,12 @@ LIMITS = LLParserLimits(
     verbose_errors=False,
 )
 MAX_REASON_CHARS = 500
+
+# A schema or a pattern that stands in a grammar at fault: where it stands, and the lines around it.
+_PLACE = re.compile(r"at \d+\(\d+\): (?:failed to compile JSON schema: |(?=invalid regex ))")
+_EXCERPT = re.compile(r"\n +\d+ \| .*", re.DOTALL)
+_DRAWN_REGEX = re.compile(r" \(in regex\): regex parse error:\n.*\nerror: ", re.DOTALL)
+_UNKNOWN_KEYS = re.compile(r"Unimplemented keys: \[(.*)\]")
 
 
 def open_token_table(file: Path, eos_ids: Iterable[int]) -> LLTokenizer:
@@ -72,8 +79,13 @@ def _check(matcher: LLMatcher) -> None:
 
 
 def reason_of(matcher: LLMatcher) -> str:
-    """Why a matcher can go no further, in llguidance's words."""
-    reason = matcher.get_error() or matcher.stop_reason()
+    """Why a matcher can go no further, mostly in llguidance's words."""
+    reason = (matcher.get_error() or matcher.stop_reason()).removesuffix("<non-verbose/>").strip()
+    if place := _PLACE.match(
+        reason
+    ):  # the grammar around it is ours: the client gave the schema or the pattern
+        reason = _DRAWN_REGEX.sub(": ", _EXCERPT.sub("", reason[place.end() :]))
     if "coerce_one_of" in reason:  # an option that is not the client's to set
         return "the schemas of oneOf may overlap, which is not supported; use anyOf"
-    return reason.removesuffix("<non-verbose/>").strip()[:MAX_REASON_CHARS]
+    reason = _UNKNOWN_KEYS.sub(r"keywords that are not supported in a schema: \1", reason)
+    return reason[:MAX_REASON_CHARS]

@@ -1,6 +1,6 @@
 """A model that is one hash: what follows a prefix is known at once, whatever batch computes it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 EOS = 7
 FIRST_ID, NUM_IDS = 100, 800  # the other tokens that it says
@@ -32,11 +32,13 @@ def score(key: int) -> float:
     return -float(key % 997)
 
 
-def expected_output(prompt: Sequence[int], max_tokens: int, seed: int = 0) -> list[int]:
+def expected_output(
+    prompt: Iterable[int], max_tokens: int, seed: int = 0, ending_ids: Container[int] = (EOS,)
+) -> list[int]:
     """The tokens that a request must get, whoever computes them with whom."""
     key = key_of(prompt)
     output: list[int] = []
-    while len(output) < max_tokens and EOS not in output:
+    while len(output) < max_tokens and not (output and output[-1] in ending_ids):
         output.append(next_token(key, seed))
         key = extend(key, output[-1])
     return output

@@ -175,6 +175,7 @@ class World:
         self._watchdog = Watchdog(WATCHDOG_S, lambda: self._now)
         self._ticks = self._lag = self._num_idle_steps = 0
         self._is_hung = False
+        self._decoding: set[str] = set()  # after the step before
         self._num_turns = 0  # steps in which somebody decoded
         self._last_turn: dict[str, int] = {}  # request id -> turn in which it last moved, or was admitted
 
@@ -198,7 +199,8 @@ class World:
         assert self._num_idle_steps <= MAX_IDLE_STEPS, "nobody moves, though there is work"
         running = scheduler.running
         decoding = {each for each in running if running[each].state is RequestState.DECODING}
-        self._num_turns += not decoding.isdisjoint(moved)
+        self._num_turns += not self._decoding.isdisjoint(moved)  # the end of a prompt is no turn
+        self._decoding = decoding
         self._last_turn = {each: self._last_turn.get(each, self._num_turns) for each in running}
         self._last_turn |= {each: self._num_turns for each in moved if each in running}
         patience = 2 + 2 * -(-len(decoding) // self._setup.max_step_tokens)

@@ -20,6 +20,7 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.status = EngineStatus(EngineStage.READY)
+        self.is_draining = False
         self.reply: EngineStats | Failed = EngineStats()
         self.closed_in: list[threading.Thread] = []
 
@@ -113,6 +114,23 @@ def test_service_closed_while_it_is_opened_leaves_no_engine(service: EngineServi
 
     asyncio.run(main())
     assert opener.client.closed_in == opener.threads
+
+
+@pytest.mark.parametrize(
+    ("detail", "reason"),
+    [
+        ("", "loading, done: nothing yet"),
+        ("weights", "loading, done: weights"),
+        ("starting again: the engine process has ended", "starting again: the engine process has ended"),
+    ],
+)
+def test_who_waits_is_told_how_far_the_start_is_or_why_there_is_one(
+    service: EngineService, opener: Opener, detail: str, reason: str
+) -> None:
+    opener.may_open.set()
+    asyncio.run(service.start())
+    opener.client.status = EngineStatus(EngineStage.LOADING, detail)
+    assert service.state().reason == reason
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-import httpx
+import httpx2
 
 from tests.api.sse_events import events_of
 
@@ -64,7 +64,7 @@ class Answered:
         return self.choices.setdefault(index, Choice())
 
 
-async def ask(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> Answered:
+async def ask(client: httpx2.AsyncClient, path: str, body: dict[str, Any]) -> Answered:
     """The answer to a call, streamed or not; what a stream must keep to is checked on the way."""
     response = await client.post(path, json=body)
     assert response.status_code == 200, (body, response.text)

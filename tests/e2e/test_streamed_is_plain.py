@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from fastapi import FastAPI
 
@@ -32,7 +32,7 @@ def app(tiny_model: Path) -> Iterator[FastAPI]:
     engine.close()
 
 
-async def compare(client: httpx.AsyncClient, seed: int) -> Answered:
+async def compare(client: httpx2.AsyncClient, seed: int) -> Answered:
     """Ask one random call in both modes. Returns the plain answer."""
     random = Random(seed)
     path, body = random_call(random)
@@ -93,8 +93,8 @@ def test_streamed_and_plain_answers_are_equal_over_random_calls(app: FastAPI, nu
             async with free:
                 return await compare(client, seed)
 
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await asyncio.gather(*map(one, range(num_calls)))
 
     choices = [choice for answered in asyncio.run(run()) for choice in answered.choices.values()]

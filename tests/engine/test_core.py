@@ -1,8 +1,10 @@
 """A core from added requests to sent tokens, with a script in place of the model."""
 
+from concurrent.futures import Future
+
 import pytest
 
-from legato.core.plan import TokenLogprobs
+from legato.core.plan import StepOutput, StepPlan, TokenLogprobs
 from legato.core.sampling_params import FinishReason
 from legato.core.timing import Timing
 from legato.engine.core import Core
@@ -48,6 +50,21 @@ def test_tokens_tell_the_time_of_their_request() -> None:
         ("a", Timing(queue_s=2, prefill_s=1, decode_s=2)),
         ("b", Timing(queue_s=5, prefill_s=1, decode_s=0)),
     ]
+
+
+def test_forward_that_is_computed_by_launch_counts_as_prefill() -> None:
+    now = [0.0]
+
+    class InlineExecutor(ScriptedExecutor):
+        def launch(self, plan: StepPlan) -> "Future[StepOutput]":
+            now[0] += 5
+            return super().launch(plan)
+
+    core = scripted_core(InlineExecutor({}), clock=lambda: now[0])
+    add_all(core, make_message("a", max_tokens=1))
+    [output] = run_to_end(core)
+    assert isinstance(output, TokenOutput)
+    assert output.timing == Timing(queue_s=0, prefill_s=5, decode_s=0)
 
 
 @both_loops

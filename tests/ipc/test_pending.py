@@ -137,6 +137,20 @@ def test_request_that_kills_an_engine_alone_is_given_up_and_the_others_go_on() -
     assert ids(pending.take_unsent()) == ["a", "c"]
 
 
+def test_next_suspect_waits_until_nobody_runs() -> None:
+    pending = pending_of("a", "b", "c")
+    for _ in range(2):
+        pending.engine_died(["a", "b"], REASON)
+        sent = ids(pending.take_unsent())
+    assert sent == ["a"]
+    pending.record(token("a", 0, 10))
+    assert pending.take_unsent() == []
+    pending.record(token("a", 1, 11, finish_reason=FinishReason.LENGTH))
+    assert ids(pending.take_unsent()) == ["b"]
+    pending.forget(["b"])
+    assert ids(pending.take_unsent()) == ["c"]
+
+
 def test_death_outside_of_steps_blames_nobody() -> None:
     pending = pending_of("a")
     for _ in range(5):

@@ -1,18 +1,19 @@
-"""Drives the shipped scheduler without arrays: a fake executor makes tokens from a hash, late if asked to."""
+"""Drives the shipped scheduler over the simulation's device, whose tokens come late if asked to."""
 
 from collections import deque
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from legato.core.config import CacheConfig, SchedulerConfig
-from legato.core.plan import ScheduledChunk, StepOutput, StepPlan, TokenLogprobs
+from legato.core.plan import StepOutput
 from legato.core.request import Request
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.executor.request_table import RequestTable
 from legato.kvcache.manager import KVCacheManager
 from legato.scheduler.policy import make_policy
 from legato.scheduler.scheduler import Broken, Event, NewToken, Scheduler
-
-EOS = 7
+from legato.sim import fake_model
+from legato.sim.fake_device import FakeDevice
 
 
 def make_request(
@@ -74,9 +75,7 @@ def make_scheduler(
 class Driver:
     """Plans, "computes" and updates; `lookahead` steps may be in flight while the next is planned.
 
-    The fake device keeps what a real one would: the tokens of each row, and which token of which row each
-    page holds. Like a backend, it writes all of a step's positions before it reads any. It asserts that every
-    position that a step reads was written, by this very prefix.
+    The device asserts that a step keeps to its budgets and reads what was written for each request alone.
     """
 
     scheduler: Scheduler
@@ -85,26 +84,22 @@ class Driver:
     scores: dict[str, list[float]] = field(default_factory=dict)  # request id -> logprobs of its prompt
     finished: dict[str, FinishReason] = field(default_factory=dict)
     shares: list[dict[str, int]] = field(default_factory=list)  # per step: request id -> tokens computed
-    _in_flight: deque[StepOutput] = field(default_factory=deque)
-    _rows: dict[int, list[int]] = field(default_factory=dict)
-    _row_pages: dict[int, list[int]] = field(default_factory=dict)
-    _page_keys: dict[tuple[int, int], int] = field(default_factory=dict)  # (page, offset) -> hash of prefix
+    _in_flight: deque[Future[StepOutput]] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self._device = FakeDevice(self.scheduler.config, self.scheduler.kv.config.page_size)
 
     def step(self) -> dict[str, int]:
         """One step; what it computed for whom."""
         plan = self.scheduler.plan()
         share = {chunk.request_id: chunk.num_tokens for chunk in plan.chunks}
-        config = self.scheduler.config
-        assert sum(share.values()) <= config.max_step_tokens
-        num_logits = sum(len(chunk.scored) + chunk.samples for chunk in plan.chunks)
-        assert num_logits <= config.max_step_logits == config.max_num_seqs + config.max_step_scores
         assert share.keys() <= self.scheduler.running.keys(), "nobody is preempted once the plan has them"
         if plan.chunks:
             self.shares.append(share)
-            self._in_flight.append(self._compute(plan))
+            self._in_flight.append(self._device.launch(plan))
             self.scheduler.launched(plan)
         if self._in_flight and (len(self._in_flight) > self.lookahead or not plan.chunks):
-            self._update(self._in_flight.popleft())
+            self._update(self._in_flight.popleft().result())
         self.scheduler.check_integrity()
         return share
 
@@ -136,64 +131,17 @@ class Driver:
             assert event.request.request_id not in self.scores
             self.scores[event.request.request_id] = [each.logprob for each in event.prompt_logprobs]
 
-    def _compute(self, plan: StepPlan) -> StepOutput:
-        page_size = self.scheduler.kv.config.page_size
-        output = StepOutput(
-            plan.step, {}, completed=tuple(chunk.request_id for chunk in plan.chunks if chunk.completes)
-        )
-        to_read: list[tuple[tuple[int, int], int]] = []
-        for chunk in plan.chunks:
-            if chunk.row_start is not None:
-                self._rows[chunk.row] = list(chunk.row_start.token_ids)
-                self._row_pages[chunk.row] = []
-            ids, pages = self._rows[chunk.row], self._row_pages[chunk.row]
-            assert len(pages) >= chunk.page_start
-            pages[chunk.page_start :] = chunk.new_pages
-            keys = [hash(tuple(ids[: position + 1])) for position in range(chunk.end)]
-            places = [(pages[position // page_size], position % page_size) for position in range(chunk.end)]
-            to_read += zip(places[: chunk.start], keys, strict=False)
-            self._page_keys |= dict(zip(places[chunk.start :], keys[chunk.start :], strict=True))
-            if chunk.scored:
-                output.prompt_logprobs[chunk.request_id] = _scores(chunk, ids)
-            if chunk.samples:
-                token_id = next_token(ids[: chunk.end])
-                del ids[chunk.end :]
-                ids.append(token_id)
-                output.token_ids[chunk.request_id] = token_id
-        for place, key in to_read:
-            assert self._page_keys.get(place) == key, "a step reads K/V that is not its own prefix's"
-        return output
-
-
-def _scores(chunk: ScheduledChunk, ids: list[int]) -> list[TokenLogprobs]:
-    assert chunk.start <= chunk.scored.start
-    assert chunk.scored.stop <= chunk.end
-    return [TokenLogprobs(score_of(ids[: position + 2]), (), ()) for position in chunk.scored]
-
-
-def score_of(prefix: list[int]) -> float:
-    """What the fake model gives the last token of `prefix`, after those before it."""
-    return float(hash(tuple(prefix)) % 997)
-
 
 def expected_scores(request: Request) -> list[float]:
     """Of every prompt token but the first, if the request asks for them."""
-    if request.params.prompt_logprobs is None:
-        return []
-    return [score_of(request.token_ids[:end]) for end in range(2, request.prompt_len + 1)]
-
-
-def next_token(prefix: list[int]) -> int:
-    """What the fake model says after a prefix: now and then the end, else some token."""
-    value = hash(tuple(prefix)) % 997
-    return EOS if value % 40 == 0 else 100 + value % 800
+    return fake_model.expected_scores(request.token_ids[: request.prompt_len]) if request.is_scored else []
 
 
 def expected_output(request: Request) -> list[int]:
     """The tokens that the request must get, whatever the batch."""
-    prefix = list(request.token_ids[: request.prompt_len])
-    while len(prefix) < request.max_device_len:
-        prefix.append(next_token(prefix))
-        if prefix[-1] in request.ending_ids:
-            break
-    return prefix[request.prompt_len :]
+    return fake_model.expected_output(
+        request.token_ids[: request.prompt_len],
+        request.max_device_len - request.prompt_len,
+        request.seed,
+        request.ending_ids,
+    )

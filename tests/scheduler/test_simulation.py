@@ -7,14 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.scheduler.driver import (
-    EOS,
-    Driver,
-    expected_output,
-    expected_scores,
-    make_request,
-    make_scheduler,
-)
+from legato.sim.fake_model import EOS
+from tests.scheduler.driver import Driver, expected_output, expected_scores, make_request, make_scheduler
 
 
 def simulate(seed: int) -> None:

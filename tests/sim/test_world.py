@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from legato.sim.scenario import Arrive, Ask, Event, Kill, Scenario, random_scenario
+from legato.sim.scenario import Arrive, Ask, Event, Kill, Scenario, Setup, random_scenario
 from legato.sim.world import simulate
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +44,25 @@ def test_poison_ends_alone() -> None:
     asks = tuple(Ask(f"r{i}", (100 + i, 101), 6, is_poison=i == 2) for i in range(4))
     setup = random_scenario(0).setup
     simulate(Scenario(setup, (Event(0, Arrive(asks)), Event(1, Kill()))))
+
+
+def test_prompts_may_end_one_after_another_while_others_wait_to_decode() -> None:
+    setup = Setup(
+        max_num_seqs=6,
+        max_step_tokens=64,
+        mixed_prefill_tokens=64,
+        long_prefill_tokens=1,
+        max_step_scores=2,
+        max_preemptions=1,
+        max_queued=8,
+        num_pages=32,
+        page_size=2,
+        enable_prefix_caching=False,
+        batching="prefill-first",
+        lookahead=0,
+    )
+    asks = tuple(Ask(f"r{i}", (100,) * i, 2) for i in range(1, 7))
+    simulate(Scenario(setup, (Event(0, Arrive(asks)),)))
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.stem)

@@ -9,7 +9,7 @@ import pytest
 import legato.tokenization.grammar_check as grammar_check
 from legato.core.errors import ConfigError, OverloadedError, RequestError
 from legato.tokenization.grammar_check import GrammarChecker
-from legato.tokenization.grammar_text import choice_grammar, json_schema_grammar, regex_grammar
+from legato.tokenization.grammar_text import choice_grammar, json_schema_grammar, lark_json, regex_grammar
 from tests.tokenization.tiny_tokenizers import byte_fallback_tokenizer, byte_level_tokenizer
 
 EOS_IDS = [272]  # <|end|>
@@ -64,9 +64,11 @@ def test_gbnf_becomes_lark(started: GrammarChecker) -> None:
 @pytest.mark.parametrize(
     ("grammar", "reason"),
     [
-        (json_schema_grammar({"not": {}}), "Unimplemented keys"),
+        (json_schema_grammar({"not": {}}), '^keywords that are not supported in a schema: "not"$'),
+        (f"start: {lark_json({'not': {}})}", '^keywords that are not supported in a schema: "not"$'),
+        (f"start: {lark_json({'oneOf': [{'type': 'null'}, {}]})}", "^the schemas of oneOf may overlap"),
         (json_schema_grammar(False), "Unsatisfiable"),
-        (regex_grammar("(a"), "unclosed group"),
+        (regex_grammar("(a"), r'^invalid regex "\(a": unclosed group$'),
         (regex_grammar("(?=a)a"), "look-around"),
         ("start: other", "unknown name"),
         ("start: <|nobody|>", "unknown special token"),

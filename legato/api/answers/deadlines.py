@@ -2,30 +2,28 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from fastapi import Request
 
-from legato.core.errors import RequestError
+from legato.core.errors import QueueTimeoutError, RequestError
 
 HEADER = "x-request-timeout"
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds from now on; None is for ever.
+    """Until when a call may take, by the clock of its event loop; None is for ever."""
 
-    queue_s  to the first token
-    total_s  to the end
-    """
-
-    queue_s: float | None = None
-    total_s: float | None = None
+    first_token_at: float | None = None
+    end_at: float | None = None
 
     @classmethod
     def of(cls, request: Request, *, queue_s: float, total_s: float) -> "Deadlines":
-        """The server's limits, 0 for none, and the client's if that is shorter.
+        """From the request's arrival: the server's limits, 0 for none, and the client's if that is shorter.
 
         Raises RequestError when the header is not a number above 0.
         """
@@ -33,7 +31,22 @@ class Deadlines:
         given = request.headers.get(HEADER)
         if given is not None:
             limits.append(_seconds(given))
-        return cls(queue_s or None, min(limits, default=None))
+        passed_s = time.perf_counter() - request.state.received_at
+        arrived_at = asyncio.get_running_loop().time() - passed_s
+        return cls(
+            first_token_at=arrived_at + queue_s if queue_s else None,
+            end_at=arrived_at + min(limits) if limits else None,
+        )
+
+    @asynccontextmanager
+    async def while_queueing(self) -> AsyncIterator[None]:
+        """Cancel the block, in which no token can come, at the first deadline. Raises QueueTimeoutError."""
+        moments = [each for each in (self.first_token_at, self.end_at) if each is not None]
+        try:
+            async with asyncio.timeout_at(min(moments, default=None)):
+                yield
+        except TimeoutError:
+            raise QueueTimeoutError from None
 
     def watch(self, has_tokens: Callable[[], bool], expire: Callable[[], None]) -> Callable[[], None]:
         """Call `expire` when the time is over, unless what this returns is called before."""
@@ -44,9 +57,9 @@ class Deadlines:
                 expire()
 
         timers = [
-            loop.call_later(seconds, call)
-            for seconds, call in ((self.queue_s, expire_in_queue), (self.total_s, expire))
-            if seconds is not None
+            loop.call_at(moment, call)
+            for moment, call in ((self.first_token_at, expire_in_queue), (self.end_at, expire))
+            if moment is not None
         ]
 
         def cancel() -> None:

@@ -1,6 +1,7 @@
 """The one door through which every route asks for text, and the one place where that is counted."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from fastapi import Request
@@ -43,9 +44,14 @@ async def open_stream(
     metrics: Metrics = request.app.state.metrics
     model = service.names[0]
     try:
-        stream = await service.generator.submit(prompts, params, n=n, **options)
+        async with deadlines.while_queueing():
+            stream = await service.generator.submit(prompts, params, n=n, **options)
     except LegatoError as error:
         if isinstance(error, RequestError) and error.param in fields:
+            if (
+                error.param == "grammar"
+            ):  # its text is about a schema or a pattern, and says not which field's
+                error.args = (f"{grammar_field}: {error}",)
             error.param = fields[error.param]
         metrics.rejected(model, str(describe(error, request.state.request_id).code))
         raise
@@ -54,7 +60,8 @@ async def open_stream(
     calls: RunningCalls = request.app.state.calls
     measured = MeasuredStream(stream, meters)
     measured.on_close.append(calls.add([request.state.request_id, *names], stream.abort))
-    measured.on_close.append(deadlines.watch(lambda: measured.has_tokens, measured.expire))
+    expire = partial(stream.abort, FinishReason.TIMEOUT)
+    measured.on_close.append(deadlines.watch(lambda: measured.has_tokens, expire))
     return measured
 
 
@@ -92,10 +99,6 @@ class MeasuredStream:
 
     def abort(self, reason: FinishReason = FinishReason.ABORT) -> None:
         self._stream.abort(reason)
-
-    def expire(self) -> None:
-        """The time for this call is over."""
-        self._stream.abort(FinishReason.TIMEOUT)
 
     async def aclose(self) -> None:
         for call in self.on_close:

@@ -94,6 +94,10 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
     {
         "function_call": "is the older form of tool_choice; give that",
         "functions": "is the older form of tools; give those",
+        "ebnf": 'is not read here; give structured_outputs: {"grammar": ...}',
+        "grammar": 'is not read here; give structured_outputs: {"grammar": ...}',
+        "json_schema": 'is not read here; give structured_outputs: {"json": ...}',
+        "regex": 'is not read here; give structured_outputs: {"regex": ...}',
     }
 )
 

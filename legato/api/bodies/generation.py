@@ -222,7 +222,8 @@ class GenerationBody(StructuredFields, Body):
 
 def unsupported(param: str) -> RequestError:
     """The refusal of a field that asks for what legato does not do."""
-    remedy = REMEDIES.get(param, "is not supported with this value; leave it out")
+    value = " with this value" if UNSUPPORTED.get(param) else ""
+    remedy = REMEDIES.get(param, f"is not supported here{value}; leave it out")
     return RequestError(f"{param} {remedy}", param=param, code="unsupported")
 
 

@@ -205,7 +205,7 @@ def _structured_outputs(value: dict[str, Any] | None) -> Iterable[Constraint]:
     if unknown:
         raise RequestError(f"{param}: {unknown[0][:64]!r} is not supported", param=param, code="unsupported")
     if len(kinds) != 1:
-        raise RequestError(f"{param} must have one of {', '.join(GRAMMARS)}", param=param)
+        raise RequestError(f"{param} must have exactly one of {', '.join(GRAMMARS)}", param=param)
     whitespace = _whitespace_option(options, kinds[0], param)
     yield Constraint(param, GRAMMARS[kinds[0]](given[kinds[0]], whitespace, param))
 

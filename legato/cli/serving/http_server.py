@@ -97,11 +97,11 @@ class HttpServer(uvicorn.Server):
                 service.drain()
             if num_pending:
                 logger.info(
-                    "end: %d requests still run and have %g s; a second signal ends at once",
+                    "end: requests that still run: %d; they have %g s, and a second signal ends at once",
                     *(num_pending, self._drain_timeout_s),
                 )
         if num_pending and time.monotonic() > end:
-            logger.warning("end: %d requests still run, and are cut", num_pending)
+            logger.warning("end: requests that still run: %d; they are cut", num_pending)
             return True
         return not num_pending
 

@@ -9,6 +9,7 @@ from legato.api.app import create_app
 from legato.core.config import ServerConfig
 from tests.api.fake_service import FakeService
 from tests.fakes import FakeGenerator
+from tests.virtual_time import VirtualTimeLoop
 
 BODY = {"prompt": "abcdef"}
 
@@ -17,20 +18,19 @@ def paused_client(pause_after: int, **settings: int) -> tuple[TestClient, FakeGe
     """A generator that gives so many tokens and then none until it is told to end."""
     service = FakeService(FakeGenerator())
     service.generator.pause_after = pause_after
-    return TestClient(create_app({"fake": service}, ServerConfig(**settings))), service.generator
+    app = create_app({"fake": service}, ServerConfig(**settings))
+    return TestClient(app, backend_options={"loop_factory": VirtualTimeLoop}), service.generator
 
 
 def test_time_that_ends_after_the_first_token_gives_what_there_is() -> None:
     client, _ = paused_client(2)
-    plain = client.post("/v1/completions", json=BODY, headers={"x-request-timeout": "0.05"})
+    plain = client.post("/v1/completions", json=BODY, headers={"x-request-timeout": "60"})
     assert plain.status_code == 200
     choice = plain.json()["choices"][0]
     assert (choice["text"], choice["finish_reason"]) == ("ab", "timeout")
 
     client, _ = paused_client(2)
-    stream = client.post(
-        "/v1/completions", json=BODY | {"stream": True}, headers={"x-request-timeout": "0.05"}
-    )
+    stream = client.post("/v1/completions", json=BODY | {"stream": True}, headers={"x-request-timeout": "60"})
     *_, last, done = stream.text.split("\n\n")[:-1]
     assert json.loads(last.removeprefix("data: "))["choices"][0]["finish_reason"] == "timeout"
     assert done == "data: [DONE]"
@@ -38,30 +38,36 @@ def test_time_that_ends_after_the_first_token_gives_what_there_is() -> None:
 
 def test_time_that_ends_before_the_first_token_is_503_or_an_error_event() -> None:
     client, generator = paused_client(0)
-    plain = client.post("/v1/completions", json=BODY, headers={"x-request-timeout": "0.05"})
+    plain = client.post("/v1/completions", json=BODY, headers={"x-request-timeout": "60"})
     assert (plain.status_code, plain.json()["error"]["code"]) == (503, "queue_timeout")
     assert plain.headers["retry-after"]
     assert generator.num_aborted == 1
 
     client, _ = paused_client(0)
-    stream = client.post(
-        "/v1/completions", json=BODY | {"stream": True}, headers={"x-request-timeout": "0.05"}
-    )
-    error, done = stream.text.split("\n\n")[:-1]
+    stream = client.post("/v1/completions", json=BODY | {"stream": True}, headers={"x-request-timeout": "60"})
+    *pings, error, done = stream.text.split("\n\n")[:-1]
+    assert set(pings) == {": ping"}
     assert json.loads(error.removeprefix("data: "))["error"]["code"] == "queue_timeout"
     assert done == "data: [DONE]"
 
 
 @pytest.mark.parametrize("setting", ["queue_timeout_s", "request_timeout_s"])
 def test_servers_own_limit_holds_without_a_header(setting: str) -> None:
-    client, _ = paused_client(0, **{setting: 1})
+    client, _ = paused_client(0, **{setting: 60})
     assert client.post("/v1/completions", json=BODY).json()["error"]["code"] == "queue_timeout"
 
 
 def test_limit_of_the_queue_is_none_of_the_answer() -> None:
-    client, _ = paused_client(1, queue_timeout_s=1, request_timeout_s=2)
+    client, _ = paused_client(1, queue_timeout_s=60, request_timeout_s=120)
     answer = client.post("/v1/completions", json=BODY).json()
     assert answer["choices"][0]["finish_reason"] == "timeout"
+
+
+@pytest.mark.parametrize("setting", ["queue_timeout_s", "request_timeout_s"])
+def test_time_passes_also_before_the_engine_has_taken_the_request(setting: str) -> None:
+    client, generator = paused_client(0, **{setting: 60})
+    generator.is_queue_stuck = True
+    assert client.post("/v1/completions", json=BODY).json()["error"]["code"] == "queue_timeout"
 
 
 @pytest.mark.parametrize("given", ["soon", "0", "-1", "nan", "inf", ""])

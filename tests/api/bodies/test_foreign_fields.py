@@ -84,6 +84,18 @@ def test_what_would_change_the_answer_is_refused_and_what_asks_for_nothing_passe
         assert (error["param"], error["code"]) == (name, "unsupported")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("bad_words", ["a"], "bad_words is not supported here with this value; leave it out"),
+        ("input_ids", [1], "input_ids is not supported here; leave it out"),
+        ("grammar", "root ::= x", 'grammar is not read here; give structured_outputs: {"grammar": ...}'),
+    ],
+)
+def test_refusals_say_what_to_do(client: TestClient, name: str, value: Any, message: str) -> None:
+    assert refused(client, "/v1/completions", {"prompt": "a", name: value})["message"] == message
+
+
 def test_what_the_page_of_llama_cpp_sends_is_served(client: TestClient) -> None:
     off: Mapping[str, Any] = {
         "dynatemp_range": 0,

@@ -186,6 +186,7 @@ def test_a_grammar_that_cannot_be_built_names_the_field_it_came_from(
         generator.refusal = RequestError("no such rule", param="grammar", code="invalid_grammar")
         error = refused(client, path, {**body, **field})
         assert (error["param"], error["code"]) == (next(iter(field)), "invalid_grammar")
+        assert error["message"] == f"{error['param']}: no such rule"
 
 
 def test_an_answer_that_cannot_be_held_to_its_grammar_is_an_error(
