@@ -63,7 +63,7 @@ async def open_chat(request: Request, service: ModelService, call: ChatCall) -> 
         names=call.names,
         **options,
     )
-    return ChatStream(stream, make_reader)
+    return ChatStream(stream, make_reader, is_said=use is None or not use.is_forced)
 
 
 async def _chat_prompt(service: ModelService, call: ChatCall, tools: Sequence[Tool]) -> list[int]:

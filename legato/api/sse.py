@@ -1,7 +1,6 @@
 """Server-Sent Events: payloads as they come, an error as an event, an end that clients know."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -12,14 +11,12 @@ from starlette.types import Receive, Scope, Send
 
 from legato.api.answers.plain import cancel_and_wait, until_disconnect
 from legato.api.errors import ErrorAnswer, describe
+from legato.api.json_text import encode_line
 from legato.frontend.generator import TextStream
 
 HEARTBEAT_S = 15.0
 PING = b": ping\n\n"
 DONE = b"data: [DONE]\n\n"
-
-# JSON may hold these as they are, but clients that split text into lines take them for line ends.
-_LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +117,5 @@ class EventStream(Response):
 
 
 def encode_event(payload: Mapping[str, Any]) -> bytes:
-    """One event: its JSON stands on one line, for every notion of a line."""
-    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return f"data: {text.translate(_LINE_ENDS)}\n\n".encode()
+    """One event of unnamed type."""
+    return b"data: " + encode_line(payload) + b"\n\n"

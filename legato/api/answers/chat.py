@@ -20,12 +20,20 @@ class ChatStream:
     """Implements TextStream, of ChatDeltas.
 
     make_reader  makes a reader for each answer; None = all of the text is said
+    is_said      False: the answers are calls alone, so text is a call that was cut, and nobody's to read
     """
 
-    def __init__(self, stream: TextStream, make_reader: Callable[[], ToolCallReader] | None = None) -> None:
+    def __init__(
+        self,
+        stream: TextStream,
+        make_reader: Callable[[], ToolCallReader] | None = None,
+        *,
+        is_said: bool = True,
+    ) -> None:
         self.prompts = stream.prompts
         self._stream = stream
         self._make_reader = make_reader
+        self._is_said = is_said
         self._readers: dict[int, ToolCallReader] = {}
 
     async def __aiter__(self) -> AsyncIterator[ChatDelta]:
@@ -52,6 +60,6 @@ class ChatStream:
             pieces.append(reader.finish())
             if delta.finish_reason is FinishReason.STOP and reader.has_calls:
                 changed["finish_reason"] = FinishReason.TOOL_CALLS
-        changed["text"] = "".join(piece.text for piece in pieces)
+        changed["text"] = "".join(piece.text for piece in pieces) if self._is_said else ""
         changed["tool_calls"] = tuple(call for piece in pieces for call in piece.tool_calls)
         return changed

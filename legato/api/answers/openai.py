@@ -1,10 +1,12 @@
 """OpenAI's shapes of an answer: chunks of a stream, and the whole, from the same deltas."""
 
+import asyncio
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from legato.api.answers.chat import ChatDelta
@@ -17,10 +19,13 @@ from legato.api.answers.logprobs import (
 from legato.api.answers.plain import Answer, ToolCall
 from legato.api.answers.report import Report, echoed_text
 from legato.api.answers.timings import timings_json
+from legato.core.own_thread import in_own_thread
 from legato.frontend.generator import Prompt, TextDelta, TextStream, Usage, Vocabulary
 from legato.tokenization.tool_calls.reader import ToolCallDelta
 
 Json = dict[str, Any]
+
+MANY_LOGPROBS = 256  # tokens, each with up to twenty others at its place: some milliseconds of work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +71,10 @@ class OpenAIAnswer(ABC):
         """Made before the call is queued, so that the call can be ended by it."""
         return f"{cls.id_prefix}-{uuid.uuid4().hex}"
 
-    def whole(self, answers: Sequence[Answer]) -> Json:
+    async def whole(self, answers: Sequence[Answer]) -> Json:
+        return await _beside_others(partial(self._whole, answers), answers)
+
+    def _whole(self, answers: Sequence[Answer]) -> Json:
         choices = [self._whole_choice(index, answer) for index, answer in enumerate(answers)]
         usages = {index: answer.usage for index, answer in enumerate(answers)}
         usage = self._usage(usages)
@@ -87,15 +95,18 @@ class OpenAIAnswer(ABC):
             if not (_shows_something(delta) or (is_first and self._report.echo)):
                 waiting[delta.index] = delta
                 continue
-            chunk = self._chunk([self._chunk_choice(delta, is_first=is_first)])
-            if not started:
-                chunk |= self._beside_choices(delta)
+            write = partial(self._part, delta, is_first=is_first, is_first_of_all=not started)
+            chunk = await _beside_others(write, [delta])
             started.add(delta.index)
             if self._report.continuous_usage:
                 chunk["usage"] = self._usage(usages)
             yield chunk | self._timings(delta)
         if self._report.include_usage:
             yield self._chunk([]) | {"usage": self._usage(usages)}
+
+    def _part(self, delta: TextDelta, *, is_first: bool, is_first_of_all: bool) -> Json:
+        chunk = self._chunk([self._chunk_choice(delta, is_first=is_first)])
+        return chunk | self._beside_choices(delta) if is_first_of_all else chunk
 
     def _chunk(self, choices: list[Json]) -> Json:
         return {**self._head, "object": self.chunk_object, "choices": choices}
@@ -229,6 +240,13 @@ class CompletionAnswer(OpenAIAnswer):
         prompt = writer.prompt(echoed, self._prompt_of(index), part.prompt_logprobs)
         answer = writer.answer(part.token_ids, part.logprobs)
         return {name: prompt[name] + answer[name] for name in prompt}
+
+
+async def _beside_others(write: Callable[[], Json], parts: Iterable[Answer | TextDelta]) -> Json:
+    """What `write` makes of the parts; in a thread when their logprobs would hold up the event loop."""
+    if sum(len(part.logprobs) + len(part.prompt_logprobs) for part in parts) <= MANY_LOGPROBS:
+        return write()
+    return await asyncio.wrap_future(in_own_thread("logprobs-writer", write))
 
 
 def _calls(delta: TextDelta) -> tuple[ToolCallDelta, ...]:

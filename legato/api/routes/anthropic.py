@@ -11,6 +11,7 @@ from legato.api.bodies.anthropic.body import CountTokensBody, MessagesBody
 from legato.api.bodies.contract import contract_headers
 from legato.api.chat_call import ChatCall, open_chat
 from legato.api.errors import STREAMED_RESPONSE
+from legato.api.json_text import JsonAnswer
 from legato.api.sse import EventStream
 from legato.api.transport.json_body import StrictJsonRoute
 from legato.api.transport.model_lookup import ModelsDep
@@ -55,7 +56,7 @@ async def create_message(body: MessagesBody, request: Request, models: ModelsDep
     stream = await open_chat(request, service, call)
     if body.stream:
         return EventStream(answer.events(stream), stream, format=ANTHROPIC_EVENTS, headers=headers)
-    return JSONResponse(await read_whole(request, stream, answer.whole(stream)), headers=headers)
+    return JsonAnswer(await read_whole(request, stream, answer.whole(stream)), headers=headers)
 
 
 @router.post("/v1/messages/count_tokens", response_model=None, summary="Count the tokens of a conversation")

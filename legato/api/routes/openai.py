@@ -3,7 +3,6 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 
 from legato.api.answers.measured import open_stream
 from legato.api.answers.openai import AnswerHead, ChatAnswer, CompletionAnswer, OpenAIAnswer
@@ -13,6 +12,7 @@ from legato.api.bodies.contract import contract_headers
 from legato.api.bodies.openai import ChatBody, CompletionBody, OpenAIBody
 from legato.api.chat_call import ChatCall, open_chat
 from legato.api.errors import ERROR_RESPONSES, STREAMED_RESPONSE
+from legato.api.json_text import JsonAnswer
 from legato.api.limits import check_limit
 from legato.api.service import ModelService
 from legato.api.sse import EventStream
@@ -99,7 +99,7 @@ async def _answer(
     if body.stream:
         return EventStream(shape.chunks(stream), stream, headers=headers)
     answers = await join_answers(request, stream, num_answers)
-    return JSONResponse(shape.whole(answers), headers=headers)
+    return JsonAnswer(await shape.whole(answers), headers=headers)
 
 
 def _head(answer_id: str, name: str, service: ModelService, report: Report, stream: TextStream) -> AnswerHead:

@@ -1,7 +1,6 @@
 """OpenAI's Responses API, without anything stored: each call brings its whole conversation."""
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 
 from legato.api.answers.plain import read_whole
 from legato.api.answers.responses import ResponseAnswer
@@ -9,6 +8,7 @@ from legato.api.bodies.contract import contract_headers
 from legato.api.bodies.responses.body import ResponsesBody
 from legato.api.chat_call import ChatCall, open_chat
 from legato.api.errors import ERROR_RESPONSES, STREAMED_RESPONSE
+from legato.api.json_text import JsonAnswer
 from legato.api.sse import EventStream
 from legato.api.transport.json_body import StrictJsonRoute
 from legato.api.transport.model_lookup import ModelsDep
@@ -40,4 +40,4 @@ async def create_response(body: ResponsesBody, request: Request, models: ModelsD
     stream = await open_chat(request, service, call)
     if body.stream:
         return EventStream(answer.events(stream), stream, format=answer.format, headers=headers)
-    return JSONResponse(await read_whole(request, stream, answer.whole(stream)), headers=headers)
+    return JsonAnswer(await read_whole(request, stream, answer.whole(stream)), headers=headers)

@@ -4,12 +4,10 @@ import secrets
 
 import msgspec
 
+from legato.api.json_text import encode_line
 from legato.cli.batch.lines import BadLine, Line
 
 ROW_START = b'{"id":"batch_req_'  # of every row
-
-# JSON may hold these as they are, but readers that split text into lines take them for line ends.
-_LINE_ENDS = {char.encode(): f"\\u{ord(char):04x}".encode() for char in "\x85\u2028\u2029"}
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -87,11 +85,8 @@ def fault_row(line: BadLine) -> Row:
 
 
 def encode_row(row: Row) -> bytes:
-    """The row and the end of its line, which it holds nowhere else, for every notion of a line."""
-    text = msgspec.json.encode(row)
-    for char, escaped in _LINE_ENDS.items():
-        text = text.replace(char, escaped)
-    return text + b"\n"
+    """The row and the end of its line, which it holds nowhere else."""
+    return encode_line(row) + b"\n"
 
 
 def decode_row(text: bytes) -> Row:

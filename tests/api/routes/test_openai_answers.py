@@ -1,11 +1,13 @@
 """Several answers, logprobs, echoed prompts and token ids: the shapes of both routes, plain and streamed."""
 
+import threading
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
-from legato.api.answers.logprobs import TokenNames, prompt_logprobs_json
+from legato.api.answers import openai
+from legato.api.answers.logprobs import CompletionLogprobs, TokenNames, prompt_logprobs_json
 from legato.core.plan import TokenLogprobs
 from tests.api.openai_calls import USER, refused
 from tests.api.sse_events import events_of
@@ -47,6 +49,28 @@ def test_answer_j_to_prompt_i_has_index_i_times_n_plus_j_and_a_prompt_counts_onc
 
     assert texts == {0: "aa", 1: "aa", 2: "bbbb", 3: "bbbb", 4: "cccccc", 5: "cccccc"}
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (6, 12, 18)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_many_logprobs_are_written_beside_the_event_loop_and_the_same(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    threads: list[str] = []
+
+    class Lists(CompletionLogprobs):
+        def prompt(self, *arguments: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return super().prompt(*arguments)
+
+    monkeypatch.setattr(openai, "CompletionLogprobs", Lists)
+    body = {"prompt": "a" * 300, "echo": True, "logprobs": 2, "max_tokens": 1}
+    first = chunks(client, COMPLETIONS, body)[0] if stream else plain(client, COMPLETIONS, body)
+    monkeypatch.setattr(openai, "MANY_LOGPROBS", 1000)
+    again = chunks(client, COMPLETIONS, body)[0] if stream else plain(client, COMPLETIONS, body)
+
+    assert first["choices"] == again["choices"]
+    assert len(first["choices"][0]["logprobs"]["tokens"]) == 301
+    assert [name == "logprobs-writer" for name in threads] == [True, False]
 
 
 def test_chat_gives_n_answers(client: TestClient, generator: FakeGenerator) -> None:

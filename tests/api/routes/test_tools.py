@@ -107,6 +107,20 @@ def test_reason_is_tool_calls_only_for_calls_that_are_complete(
     assert streamed(client, max_tokens=max_tokens)[-1]["finish_reason"] == reason
 
 
+@pytest.mark.parametrize("max_tokens", [4, 20, len(HERMES.calls_text([("get_weather", PARIS)])) + 15])
+def test_forced_answer_that_is_cut_shows_no_markup(
+    client: TestClient, generator: FakeGenerator, max_tokens: int
+) -> None:
+    generator.output = CALLS
+
+    choice = answer(client, max_tokens=max_tokens, tool_choice="required")
+
+    assert (choice["message"]["content"] or "", choice["finish_reason"]) == ("", "length")
+    deltas = [each["delta"] for each in streamed(client, max_tokens=max_tokens, tool_choice="required")]
+    assert not any(delta.get("content") for delta in deltas)
+    assert answer(client, max_tokens=20)["message"]["content"], "what is free to be text is shown"
+
+
 def test_model_is_told_of_the_tools_unless_it_may_not_call(
     client: TestClient, generator: FakeGenerator
 ) -> None:
