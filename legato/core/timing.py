@@ -15,6 +15,10 @@ class Timing(NamedTuple):
     prefill_s: float = 0.0
     decode_s: float = 0.0
 
+    def resumed(self, later: "Timing") -> "Timing":
+        """This, of a request that had tokens and began again elsewhere: all of `later` is decoding."""
+        return self._replace(decode_s=self.decode_s + sum(later))
+
 
 class Stopwatch:
     """Of one request; each moment is given in seconds of one monotonic clock."""

@@ -285,7 +285,8 @@ class ProcessClient:
         if self._is_closed:
             logger.info("engine pid %d was ended by legato", process.pid)
         else:
-            self._router.engine_died(running_ids, reason)
+            if self._router.engine_died(running_ids, reason):
+                self._budget.pardon()
             logger.error(
                 "engine pid %d has ended: %s; requests in its step: %d, and to go on with the next one: %d",
                 *(process.pid, exit_reason, len(running_ids), self._router.num_pending),

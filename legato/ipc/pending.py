@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from legato.core.timing import Timing
 from legato.ipc.messages import Accepted, AddRequest, Failed, Rejected, TokenOutput
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ class PendingRequest:
 
     output_ids  what its sink was given
     cached_len  as the first engine told it: what another engine finds cached is no news to the client
+    timing      as it was told last
+    earlier     what was told before the engine that runs now; None when it is the first to give tokens
     strikes     engines that died in one of its steps since its last token
     """
 
@@ -27,6 +30,8 @@ class PendingRequest:
     sink: "Sink"
     output_ids: list[int] = field(default_factory=list)
     cached_len: int | None = None
+    timing: Timing | None = None
+    earlier: Timing | None = None
     strikes: int = 0
     is_accepted: bool = False
 
@@ -107,6 +112,8 @@ class PendingRequests:
         """The engine died while it computed for `running_ids`; whom to tell that their request killed it."""
         suspect, self._on_trial = self._on_trial, None
         self._unsent = dict(self._requests)
+        for pending in self._requests.values():
+            pending.earlier = pending.timing
         for request_id in running_ids:
             if request_id in self._requests:
                 self._requests[request_id].strikes += 1
@@ -146,11 +153,13 @@ def _extend(pending: PendingRequest, message: TokenOutput) -> TokenOutput | None
     pending.output_ids += new_ids
     if new_ids:
         pending.strikes = 0
+    pending.timing = message.timing if pending.earlier is None else pending.earlier.resumed(message.timing)
     return msgspec.structs.replace(
         message,
         index=message.index + num_known,
         token_ids=new_ids,
         cached_len=pending.cached_len,
+        timing=pending.timing,
         logprobs=message.logprobs[num_known:],
         prompt_logprobs=[] if num_known else message.prompt_logprobs,
     )

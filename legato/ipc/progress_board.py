@@ -11,7 +11,7 @@ SIZE = 64 * 1024
 _HEADER = struct.Struct("<QI")  # how often something began or ended; bytes of ids that follow
 
 
-class Progress(NamedTuple):
+class Reading(NamedTuple):
     """What the board says: `ticks` moves whenever a step begins or ends."""
 
     ticks: int
@@ -49,10 +49,10 @@ class ProgressBoard:
         self._ticks += 1
         _HEADER.pack_into(self._memory, 0, self._ticks, 0)
 
-    def read(self) -> Progress:
+    def read(self) -> Reading:
         ticks, num_bytes = _HEADER.unpack_from(self._memory, 0)
         names = bytes(self._memory[_HEADER.size : _HEADER.size + min(num_bytes, SIZE - _HEADER.size)])
-        return Progress(ticks, tuple(names.decode(errors="replace").split("\n")) if names else ())
+        return Reading(ticks, tuple(names.decode(errors="replace").split("\n")) if names else ())
 
     def close(self) -> None:
         self._memory.close()

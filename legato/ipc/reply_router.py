@@ -80,14 +80,18 @@ class ReplyRouter:
             sink, news = delivery
             sink(news)
 
-    def engine_died(self, running_ids: Collection[str], reason: str) -> None:
-        """Requests wait for the next engine; queries fail, and the request that has killed this one."""
+    def engine_died(self, running_ids: Collection[str], reason: str) -> bool:
+        """Requests wait for the next engine; queries fail, and the request that has killed this one.
+
+        Returns whether there is such a request.
+        """
         with self._lock:
             poisoned = self._pending.engine_died(running_ids, reason)
             queries = self._take_queries()
         for sink, failed in poisoned:
             sink(failed)
         _fail(queries, reason)
+        return bool(poisoned)
 
     def fail_all(self, reason: str) -> None:
         """No engine will answer: tell everyone who waits."""

@@ -65,10 +65,17 @@ class RestartBudget:
     def __init__(self, delays_s: Sequence[float] = RESTART_DELAYS_S) -> None:
         self._delays_s = delays_s
         self._num_taken = 0
+        self._has_worked = False
 
     def refill(self) -> None:
         """The engine has shown that it works."""
         self._num_taken = 0
+        self._has_worked = True
+
+    def pardon(self) -> None:
+        """The engine has died of a request that is gone now: no fault of its own, if one ever worked."""
+        if self._has_worked:
+            self._num_taken = 0
 
     def take(self) -> float | None:
         """Seconds to wait before one more restart; None when there is none left."""

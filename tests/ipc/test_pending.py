@@ -5,6 +5,7 @@ from typing import Any
 
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.core.timing import Timing
 from legato.ipc.messages import Accepted, AddRequest, Failed, Rejected, TokenOutput
 from legato.ipc.pending import PendingRequests
 from legato.ipc.reply_router import Reply
@@ -81,6 +82,17 @@ def test_repeated_tokens_are_dropped_and_the_rest_of_a_message_is_not() -> None:
     assert news(pending, token("a", 1, 11, 12, cached_len=0, logprobs=logprobs[1:])) == token(
         "a", 2, 12, cached_len=2, logprobs=logprobs[2:]
     )
+
+
+def test_time_goes_on_with_the_next_engine() -> None:
+    pending = pending_of("a", "new")
+    pending.record(token("a", 0, 10, timing=Timing(1, 2, 0)))
+    pending.engine_died([], REASON)
+    pending.take_unsent()
+    told = [news(pending, token("a", 1 + i, 11, timing=Timing(0, 4, i))) for i in range(2)]
+    assert [each.timing for each in told] == [Timing(1, 2, 4), Timing(1, 2, 5)]
+    first = news(pending, token("new", 0, 10, timing=Timing(3, 4, 0)))
+    assert first.timing == Timing(3, 4, 0)
 
 
 def test_end_of_a_request_is_told_once_and_forgets_it() -> None:

@@ -10,6 +10,17 @@ def test_restarts_without_a_token_wait_longer_and_end() -> None:
     assert budget.take() == 0.0
 
 
+def test_death_of_a_request_counts_against_an_engine_only_if_none_ever_worked() -> None:
+    broken, sound = RestartBudget((0.0, 1.0)), RestartBudget((0.0, 1.0))
+    sound.refill()
+    taken = []
+    for budget in (broken, sound):
+        for _ in range(3):
+            taken.append(budget.take())
+            budget.pardon()
+    assert taken == [0.0, 1.0, None, 0.0, 0.0, 0.0]
+
+
 def test_work_without_progress_is_a_hang_and_idleness_is_not() -> None:
     now = [0.0]
     watchdog = Watchdog(30, clock=lambda: now[0])
