@@ -55,9 +55,7 @@ class Request:
     num_preemptions: int = 0
     last_turn: int = -1  # rank of its last turn among all that the scheduler has given
     pages_written: int = field(default=0, repr=False)  # pages that the executor's table knows already
-    score_end: int = field(
-        init=False
-    )  # positions whose logits prompt_logprobs want: all but the prompt's last
+    score_end: int = field(init=False)  # positions that are scored: all of the prompt's but the last, or none
     scored_len: int = 0  # of these, those that launched forwards have computed
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list, repr=False)  # until the first output
 

@@ -19,9 +19,7 @@ class StepDraft:
         self.fair_share = max_tokens  # tokens of one prompt while others wait
         self.fair_scores = max(1, max_scores // 2)  # likewise
         self.chunks: dict[str, ScheduledChunk] = {}
-        self.has_preempted = (
-            False  # then nobody is admitted in this step: the victim's last token may be in flight
-        )
+        self.has_preempted = False  # then nobody is admitted: the victim's last token may be in flight
 
     def chunk_limit(self, request: Request, *, others_wait: bool) -> int:
         """Known tokens that the request may have of what is left; 0 if others have the scores it needs."""
