@@ -12,6 +12,11 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "legato").rglob("*.py"))
 NATIVE_SOURCES = sorted(path for path in (ROOT / "legato").rglob("*") if path.suffix in (".h", ".cpp"))
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_FOLDER_FILES = 400, 60, 12
+RUNNING_MODULES = {"pickle", "marshal", "shelve", "cPickle", "dill", "cloudpickle", "joblib"}
+RUNNING_CALLS = {
+    *("eval", "exec", "__import__", "builtins.eval", "builtins.exec"),
+    *("torch.load", "yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"),
+}
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "misc"}
 
 
@@ -46,6 +51,56 @@ def test_folders_are_for_eyes() -> None:
     counts = Counter(name_of(module.parent) for module in modules)
     assert not {folder: count for folder, count in counts.items() if count > MAX_FOLDER_FILES}
     assert not {path.stem for path in SOURCES} & VAGUE_NAMES
+
+
+def ways_to_run_data(tree: ast.AST) -> list[str]:
+    """Where code loads what may bring code of its own, or runs a text as code."""
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                found += [each.name for each in names if each.name.partition(".")[0] in RUNNING_MODULES]
+            case ast.ImportFrom(module=str(module)) if module.partition(".")[0] in RUNNING_MODULES:
+                found.append(module)
+            case ast.Call(func=ast.Name(id=name)) if name in RUNNING_CALLS:
+                found.append(name)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name), keywords=keywords):
+                call = f"{owner}.{name}"
+                if call in RUNNING_CALLS or any(each.arg == "allow_pickle" for each in keywords):
+                    found.append(call)
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_nothing_that_is_read_can_run(path: Path) -> None:
+    assert ways_to_run_data(ast.parse(path.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pickle",
+        "import os, marshal as m",
+        "from shelve import open",
+        "import dill.source",
+        "eval('1')",
+        "exec(text, {})",
+        "__import__('pickle')",
+        "torch.load(path)",
+        "torch.load(path, weights_only=True)",
+        "yaml.load(text, Loader)",
+        "yaml.unsafe_load(text)",
+        "np.load(path, allow_pickle=True)",
+        "def f():\n  if x:\n    from pickle import loads",
+    ],
+)
+def test_ways_to_run_data_are_seen(code: str) -> None:
+    assert len(ways_to_run_data(ast.parse(code))) == 1
+
+
+@pytest.mark.parametrize("code", ["json.load(f)", "ast.literal_eval(t)", "re.compile(p)", "model.eval()"])
+def test_harmless_code_is_not_taken_for_it(code: str) -> None:
+    assert ways_to_run_data(ast.parse(code)) == []
 
 
 def modules_loaded_by(statement: str) -> set[str]:

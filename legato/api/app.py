@@ -5,8 +5,10 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from legato import __version__
 from legato.api.answers.plain import cancel_and_wait
@@ -16,13 +18,26 @@ from legato.api.routes import abort, anthropic, lesson, openai, ops, responses, 
 from legato.api.routes.vllm_proxy import VllmProxy
 from legato.api.service import ModelService, ServedModels
 from legato.api.transport.auth import Authentication
+from legato.api.transport.host_check import HostCheck
+from legato.api.transport.key_limits import KeyLimits
 from legato.api.transport.request_scope import RequestScope
 from legato.api.transport.size_limit import SizeLimit
+from legato.core.api_keys import with_keys_of_file
 from legato.core.config import ServerConfig
 from legato.core.errors import LegatoError
 from legato.observability.metrics import Metrics
 
 logger = logging.getLogger(__name__)
+
+# What pages of other origins may read beside the body.
+EXPOSED_HEADERS = (
+    "x-request-id",
+    "request-id",
+    "x-legato-ignored",
+    "x-legato-adjusted",
+    "retry-after",
+    "retry-after-ms",
+)
 
 # Told once a service how its start has ended: after so many seconds, with None, or with what forbids it.
 OnStart = Callable[[ModelService, float, LegatoError | None], None]
@@ -40,9 +55,11 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
 
     Several names may share a service. Engines start and end with the lifespan; where a caller runs none, an
     engine starts at the first request for it. Nothing is kept outside the app: `app.state.on_start` may be
-    set before the lifespan by who tells of starts otherwise than by the log.
+    set before the lifespan by who tells of starts otherwise than by the log. Raises ConfigError for keys
+    that cannot be read.
     """
     models = ServedModels(services)
+    server = with_keys_of_file(server)
     app = FastAPI(
         title="legato",
         summary="Large language models over HTTP",
@@ -63,11 +80,35 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
     for routes in (openai, responses, anthropic, tokenizer, abort, lesson, ops):
         app.include_router(routes.router)
     install_error_handlers(app)
-    # the last one added is the first that a request passes
+    _add_transport(app, server)
+    return app
+
+
+def _add_transport(app: FastAPI, server: ServerConfig) -> None:
+    """What every request passes; the last one added comes first."""
     app.add_middleware(SizeLimit)
+    if server.max_requests_per_key or server.requests_per_minute_per_key:
+        # counted for the default model: the body, which may name another, is not read for it
+        [default, *_] = app.state.models.unique()
+        app.add_middleware(
+            KeyLimits,
+            max_at_once=server.max_requests_per_key,
+            per_minute=server.requests_per_minute_per_key,
+            on_refusal=partial(app.state.metrics.rejected, default.names[0]),
+        )
+    if not server.api_key:
+        app.add_middleware(HostCheck, names=(server.host, *server.allowed_hosts))
     app.add_middleware(Authentication, api_keys=server.api_key)
     app.add_middleware(RequestScope, is_logged=server.enable_log_requests, root_path=server.root_path)
-    return app
+    if server.allowed_origins:  # before the keys, which a browser never shows when it asks whether it may
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=server.allowed_origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+            expose_headers=EXPOSED_HEADERS,
+            allow_private_network=True,  # which a server on one's own machine is
+        )
 
 
 def _metrics(models: ServedModels) -> Metrics:

@@ -23,7 +23,7 @@ def app_for(service: EngineService, server: ServerConfig) -> FastAPI:
 def app_from_environment(environ: Mapping[str, str] | None = None) -> FastAPI:
     """The app that LEGATO_* variables describe. Raises ConfigError naming the one that does not fit."""
     server = resolve_settings(ServerConfig, {}, environ).value
-    set_up_logging(server.log_level)
+    set_up_logging(server.log_level, log_format=server.log_format)
     for warning in unknown_variables(environ):
         logger.warning(warning)
     return app_for(EngineService(resolve_settings(EngineConfig, {}, environ).value), server)

@@ -134,9 +134,9 @@ def describe(error: Exception, request_id: str) -> ErrorAnswer:
                 type=type_,
                 param="model" if kind is UnknownModelError else getattr(error, "param", None),
                 code=code or getattr(error, "code", None),
-                headers=_retry_headers(error),
+                headers=retry_headers(getattr(error, "retry_after_s", None)),
             )
-    logger.error("request %s failed", request_id, exc_info=error)
+    logger.error("request %s failed", request_id, exc_info=error, extra={"request_id": request_id})
     return ErrorAnswer(
         status=500,
         message="the server failed at this request; its log says why, under the x-request-id of this answer",
@@ -212,12 +212,11 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(ClientDisconnect, answer_nobody)
 
 
-def _retry_headers(error: Exception) -> dict[str, str]:
-    """Both spellings that clients honour; whole seconds, rounded up, in the standard one."""
-    wait_s = getattr(error, "retry_after_s", None)
+def retry_headers(wait_s: float | None) -> dict[str, str]:
+    """Both spellings that clients honour, rounded up: who comes back then does not come too early."""
     if wait_s is None:
         return {}
     return {
         "retry-after": str(max(1, math.ceil(wait_s))),
-        "retry-after-ms": str(max(1, round(wait_s * 1000))),
+        "retry-after-ms": str(max(1, math.ceil(wait_s * 1000))),
     }

@@ -47,7 +47,8 @@ def print_config(arguments: argparse.Namespace) -> int:
 def open_local(arguments: argparse.Namespace) -> "Iterator[OpenedModel]":
     """A model that is ready; its engine ends with the block. Raises ModelError or ConfigError."""
     config, server = resolve(EngineConfig, arguments).value, resolve(ServerConfig, arguments)
-    set_up_logging("warning" if server.sources["log_level"] == "default" else server.value.log_level)
+    level = "warning" if server.sources["log_level"] == "default" else server.value.log_level
+    set_up_logging(level, log_format=server.value.log_format)
     with open_engine(config) as opened:
         yield opened
 

@@ -7,6 +7,8 @@ import time
 
 from legato.cli.options import add_model, add_print_config, add_settings, config_table, resolve
 from legato.cli.serving.listener import is_loopback, open_listener, url_of
+from legato.cli.serving.tls import check_tls
+from legato.core.api_keys import with_keys_of_file
 from legato.core.config import EngineConfig, ServerConfig
 from legato.observability.logs import set_up_logging
 
@@ -28,10 +30,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.print_config:
         print(config_table(server, engine))
         return 0
-    set_up_logging(server.value.log_level)
-    with open_listener(server.value.host, server.value.port) as listener:
-        warn_if_open(listener, server.value)
-        return _serve(engine.value, server.value, listener, started)
+    settings = with_keys_of_file(server.value)
+    check_tls(settings)
+    set_up_logging(settings.log_level, log_format=settings.log_format)
+    with open_listener(settings.host, settings.port) as listener:
+        warn_if_open(listener, settings)
+        return _serve(engine.value, settings, listener, started)
 
 
 def warn_if_open(listener: socket.socket, server: ServerConfig) -> None:
@@ -59,12 +63,20 @@ def _serve(engine: EngineConfig, server: ServerConfig, listener: socket.socket, 
     from legato.api.asgi import app_for  # a second of imports, while the engine loads
     from legato.cli.serving.http_server import HttpServer
 
+    is_tls = server.ssl_certfile is not None
+
     def tell_ready() -> None:
         """On standard output, however quiet the log is: nothing else names the port that 0 has chosen."""
         seconds = time.perf_counter() - started
-        print(f"ready on {url_of(listener)} ({service.names[0]}, {seconds:.1f} s)", flush=True)
+        print(f"ready on {url_of(listener, is_tls=is_tls)} ({service.names[0]}, {seconds:.1f} s)", flush=True)
 
-    http_server = HttpServer(app_for(service, server), tell_ready, server.drain_timeout_s)
+    http_server = HttpServer(
+        app_for(service, server),
+        tell_ready,
+        server.drain_timeout_s,
+        ssl_certfile=server.ssl_certfile,
+        ssl_keyfile=server.ssl_keyfile,
+    )
     signals.hand_to(http_server.handle_exit)
     try:
         http_server.run([listener])

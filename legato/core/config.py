@@ -12,9 +12,10 @@ def flag(default: Any, help: str, **extra: Any) -> Any:
     """A dataclass field that is also a flag: `max_num_seqs` is --max-num-seqs and LEGATO_MAX_NUM_SEQS.
 
     extra: choices, least, most, aliases (more spellings), is_list, is_secret, is_bytes (may be written 512M),
-    is_url, refusal (why a switch cannot be on), type (if the default is None).
+    is_url, is_origin (of a web page, or *), refusal (why a switch cannot be on), type (if the default is
+    None).
     """
-    return field(default=default, metadata={"help": help, **extra})
+    return field(default=default, repr=not extra.get("is_secret"), metadata={"help": help, **extra})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +144,34 @@ class ServerConfig:
     api_key: tuple[str, ...] = flag(
         (), "keys that clients must send as bearer tokens", is_list=True, is_secret=True
     )
+    api_key_file: str | None = flag(
+        None,
+        "a file with such keys, one a line; blank lines and those that begin with # are skipped",
+        type=str,
+    )
+    max_requests_per_key: int = flag(
+        0,
+        "calls that generate which the holder of a key may have open at once; the next one gets 429; 0: no"
+        " limit. Without keys all clients count as one",
+        least=0,
+    )
+    requests_per_minute_per_key: int = flag(
+        0, "calls that generate which the holder of a key may make in a minute; 0: no limit", least=0
+    )
+    ssl_keyfile: str | None = flag(None, "key of the certificate, in PEM: the server speaks HTTPS", type=str)
+    ssl_certfile: str | None = flag(None, "certificate, with those that it rests on, in PEM", type=str)
+    allowed_origins: tuple[str, ...] = flag(
+        (),
+        "origins like https://app.example whose web pages may call this server from a browser; * is all",
+        is_list=True,
+        is_origin=True,
+    )
+    allowed_hosts: tuple[str, ...] = flag(
+        (),
+        "names beside localhost that a server without a key is called by; others get 403, lest a web page"
+        " calls in the name of its reader",
+        is_list=True,
+    )
     root_path: str = flag("", "path prefix that a proxy in front has taken off")
     vllm_url: str | None = flag(
         None, "OpenAI server of vLLM that answers /generate_vllm", type=str, is_url=True
@@ -168,6 +197,7 @@ class ServerConfig:
         False, "refuse with 400 what would be ignored or adjusted, instead of naming it in a header"
     )
     log_level: str = flag("info", "how much is logged", choices=("debug", "info", "warning", "error"))
+    log_format: str = flag("text", "a line of text, or a JSON object a line", choices=("text", "json"))
     enable_auto_tool_choice: bool = flag(
         True, "the model may call the tools of a request as it likes: always so, the flag changes nothing"
     )

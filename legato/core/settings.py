@@ -24,6 +24,7 @@ OTHER_VARIABLES = (
 
 _EXPECTED = {int: "a whole number", str: "a text", bool: "True or False"}
 _BYTES = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@*]+")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
@@ -142,7 +143,10 @@ def _bytes(written: str, text: str) -> int:
 
 def _checked(written: str, value: Any, each: Any) -> Any:
     if each.metadata.get("is_list"):
-        return _checked_list(written, value)
+        parts = _checked_list(written, value)
+        if each.metadata.get("is_origin"):
+            return tuple(_checked_origin(written, part) for part in parts)
+        return parts
     if value is None and each.default is None:
         return None
     expected = each.metadata.get("type", type(each.default))
@@ -182,6 +186,14 @@ def _is_http_url(text: str) -> bool:
         return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:  # a port that is no number
         return False
+
+
+def _checked_origin(written: str, origin: str) -> str:
+    """As browsers write it, without the slash that people add."""
+    origin = origin.lower().removesuffix("/")
+    if origin != "*" and not _ORIGIN.fullmatch(origin):
+        raise ConfigError(f"{written}{origin}: expected an origin like https://app.example:8443, or *")
+    return origin
 
 
 def _checked_list(written: str, value: Any) -> tuple[str, ...]:

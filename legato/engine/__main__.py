@@ -22,8 +22,9 @@ def main() -> int:
     parser.add_argument("--fd", type=int, required=True, help="socket to the API process, inherited")
     parser.add_argument("--board-fd", type=int, required=True, help="memory of the progress board, inherited")
     parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-format", default="text")
     arguments = parser.parse_args()
-    set_up_logging(arguments.log_level, "engine")
+    set_up_logging(arguments.log_level, "engine", arguments.log_format)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the API process, which then tells us
     channel = engine_end(socket.socket(fileno=arguments.fd))
     try:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from legato.ipc.channel import Channel, client_end
 from legato.ipc.messages import FromEngine
 from legato.ipc.progress_board import ProgressBoard
+from legato.observability.logs import log_format_in_use
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +122,8 @@ def start_engine(module: str = "legato.engine") -> EngineProcess:
                 str(fds[1]),
                 "--log-level",
                 level,
+                "--log-format",
+                log_format_in_use(),
             ],
             pass_fds=fds,
             stdin=subprocess.DEVNULL,

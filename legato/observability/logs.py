@@ -1,10 +1,50 @@
-"""One format for every line of the log, in both processes."""
+"""One format for every line of the log, in both processes: text, or a JSON object."""
 
+import json
 import logging
+from datetime import UTC, datetime
+from typing import Any
 
 
-def set_up_logging(level: str, process: str = "legato") -> None:
-    """Log to standard error from `level` on; lines name the process they come from."""
-    logging.basicConfig(
-        level=level.upper(), format=f"%(asctime)s %(levelname)-7s {process}: %(message)s", force=True
-    )
+def set_up_logging(level: str, process: str = "legato", log_format: str = "text") -> None:
+    """Log to standard error from `level` on; lines name the process they come from.
+
+    log_format  "text" or "json"
+    """
+    handler = logging.StreamHandler()
+    if log_format == "json":
+        handler.setFormatter(JsonLines(process))
+    else:
+        handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)-7s {process}: %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def log_format_in_use() -> str:
+    """The log_format that this process was set up with, for one that it starts."""
+    handlers = logging.getLogger().handlers
+    return "json" if any(isinstance(each.formatter, JsonLines) for each in handlers) else "text"
+
+
+class JsonLines(logging.Formatter):
+    """A JSON object a line: time, level, process, message; request_id and exception where there is one.
+
+    A line is about a request when it is logged with `extra={"request_id": …}`.
+    """
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "process": self._process,
+            "message": record.getMessage(),
+        }
+        request_id = getattr(record, "request_id", None)
+        if request_id is not None:
+            line["request_id"] = request_id
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)

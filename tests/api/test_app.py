@@ -144,7 +144,7 @@ def test_openai_sdk_raises_on_what_goes_wrong(sdk: openai.OpenAI, generator: Fak
 def test_socket_that_closes_ends_the_request(port: int, generator: FakeGenerator, stream: str) -> None:
     generator.pause_after = 1
     body = f'{{"prompt": "abc", "stream": {stream}}}'.encode()
-    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
 
     async def run() -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", port)

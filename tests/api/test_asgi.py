@@ -31,7 +31,7 @@ def test_caller_of_the_factory_gets_the_error_itself() -> None:
 def test_variable_that_nothing_reads_is_warned_about(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("legato.api.asgi.set_up_logging", lambda level: None)
+    monkeypatch.setattr("legato.api.asgi.set_up_logging", lambda *_, **__: None)
     app_from_environment({"LEGATO_MAX_NUM_SEQ": "3"})
     [record] = caplog.records
     assert record.levelname == "WARNING"

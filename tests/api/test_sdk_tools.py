@@ -81,7 +81,7 @@ def test_async_client_streams_the_same(app: FastAPI, sdk: openai.OpenAI) -> None
     async def arguments() -> list[str]:
         transport = httpx2.ASGITransport(app, client=("127.0.0.1", 1))
         http_client = httpx2.AsyncClient(transport=transport)
-        client = openai.AsyncOpenAI(base_url="http://test/v1", api_key="none", http_client=http_client)
+        client = openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="none", http_client=http_client)
         joined = ["", ""]
         async with client:
             async for chunk in await client.chat.completions.create(**ASK, stream=True):

@@ -83,7 +83,7 @@ def start(tiny_model: Path) -> Iterator[Start]:
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave pytest's own logging as it is."""
-    monkeypatch.setattr(serve, "set_up_logging", lambda level: None)
+    monkeypatch.setattr(serve, "set_up_logging", lambda *_, **__: None)
 
 
 @pytest.mark.usefixtures("quiet")
@@ -109,6 +109,19 @@ def test_print_config_ends_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     table = capsys.readouterr().out
     assert re.search(r"^--model +/nowhere +argument$", table, re.MULTILINE)
     assert re.search(r"^--api-key +\*\*\* +argument$", table, re.MULTILINE)
+
+
+@pytest.mark.parametrize("content", [None, "# none yet\n"])
+def test_lost_keys_are_one_line_and_start_no_server(
+    content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "keys"
+    if content is not None:
+        path.write_text(content)
+    assert main(["serve", "/nowhere", "--api-key-file", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"legato: error: the API key file {path} ")
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -239,6 +252,19 @@ def test_address_is_told_however_quiet_the_log_is(start: Start, tiny_model: Path
     serving = start(tiny_model, "--log-level", "error")
     serving.connect().close()
     assert serving.log.startswith("ready on http://127.0.0.1:")
+
+
+def test_json_log_has_an_object_a_line_of_both_processes(start: Start, tiny_model: Path) -> None:
+    serving = start(tiny_model, "--log-format", "json", "--enable-log-requests")
+    connection = serving.connect()
+    connection.request("GET", "/v1/models", headers={"x-request-id": "my-call"})
+    assert connection.getresponse().read()
+    connection.close()
+    serving.end(signal.SIGINT)
+    lines = [json.loads(line) for line in serving.log.splitlines() if not line.startswith("ready on ")]
+    assert {line["process"] for line in lines} == {"legato", "engine"}
+    assert all({"time", "level", "process", "message"} <= line.keys() for line in lines)
+    assert [line["request_id"] for line in lines if "/v1/models" in line["message"]] == ["my-call"]
 
 
 def test_probes_and_requests_leave_no_line_by_default(start: Start) -> None:

@@ -87,7 +87,7 @@ def test_a_client_that_leaves_is_noticed_streaming_or_not(server: Server) -> Non
     for stream in (True, False):
         body = json.dumps({"prompt": "x", "max_tokens": 500, "ignore_eos": True, "stream": stream, **GREEDY})
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
-            head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}"
+            head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}"
             connection.sendall(f"{head}\r\ncontent-type: application/json\r\n\r\n{body}".encode())
             wait_until(lambda: server.get("/stats")[1]["running"] == 1)
         wait_until(lambda: server.get("/stats")[1]["running"] == 0)

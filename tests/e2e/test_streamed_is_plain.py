@@ -94,7 +94,7 @@ def test_streamed_and_plain_answers_are_equal_over_random_calls(app: FastAPI, nu
                 return await compare(client, seed)
 
         transport = httpx2.ASGITransport(app)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://app") as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await asyncio.gather(*map(one, range(num_calls)))
 
     choices = [choice for answered in asyncio.run(run()) for choice in answered.choices.values()]

@@ -51,7 +51,11 @@ class Authentication:
                 return None
             if not self._has_warned:  # once: under uvicorn nothing says earlier that the address is open
                 self._has_warned = True
-                logger.warning("401 for the client %s: %s", scope["client"][0], NO_KEY)
+                logger.warning(
+                    "401 for the client %s: %s",
+                    *(scope["client"][0], NO_KEY),
+                    extra={"request_id": scope["state"]["request_id"]},
+                )
             return NO_KEY
         shown = [header for header in scope["headers"] if header[0] in (b"authorization", b"x-api-key")]
         if not shown:
@@ -78,6 +82,11 @@ def is_local(scope: Scope) -> bool:
     host = scope["client"][0] if scope.get("client") else ""
     if host in ("", "testclient"):
         return True
+    return is_loopback_address(host)
+
+
+def is_loopback_address(host: str) -> bool:
+    """Whether this is an address, not a name, of this machine to itself."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -71,7 +71,9 @@ class RequestScope:
             if self._is_logged and not scope["path"].endswith(PROBED_PATHS):
                 seconds = self._clock() - received_at
                 logger.info(
-                    "%s %s %r: %s in %.3f s", request_id, scope["method"], scope["path"], status, seconds
+                    "%s %s %r: %s in %.3f s",
+                    *(request_id, scope["method"], scope["path"], status, seconds),
+                    extra={"request_id": request_id},
                 )
 
 

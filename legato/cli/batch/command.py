@@ -7,9 +7,9 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from legato.cli.options import add_print_config, add_settings, config_table, resolve
 from legato.cli.progress import Progress
@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from legato.cli.batch.output import Output
     from legato.cli.batch.tally import Tally
 
-_OF_THE_NETWORK = frozenset({"host", "port", "api_key", "root_path", "vllm_url", "drain_timeout_s"})
+_OF_THE_NETWORK = frozenset(
+    {
+        *("host", "port", "api_key", "api_key_file", "max_requests_per_key", "requests_per_minute_per_key"),
+        *("ssl_keyfile", "ssl_certfile", "allowed_origins", "allowed_hosts"),
+        *("root_path", "vllm_url", "drain_timeout_s"),
+    }
+)
 _PER_PLACE = 2  # requests in flight for each that can run: whoever ends has a successor that waits
 _DEFAULT_PLACES = 64
 _REDRAW_S, _LOG_S = 0.2, 30.0  # between two looks at the progress, on a terminal and in a log
@@ -61,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     source, target = _paths(arguments)
     num_in_flight = _num_in_flight(arguments.max_in_flight, engine.value)
-    set_up_logging("warning" if server.sources["log_level"] == "default" else server.value.log_level)
+    level = "warning" if server.sources["log_level"] == "default" else server.value.log_level
+    set_up_logging(level, log_format=server.value.log_format)
 
     from legato.api.engine_service import EngineService  # a second of imports, which --help need not wait for
     from legato.cli.batch.output import open_output
@@ -72,7 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
         resolve_model(engine.value.model, revision=engine.value.revision, report=_tell)
         tally = Tally(_size(stream))
         service = EngineService(engine.value)
-        server_config = replace(server.value, api_key=(), root_path="")  # nobody else can ask this app
+        defaults: dict[str, Any] = {
+            each.name: each.default for each in fields(ServerConfig) if each.name in _OF_THE_NETWORK
+        }
+        server_config = replace(server.value, **defaults)  # nobody else can ask this app
         try:
             asyncio.run(_answer_all(service, server_config, stream, output, tally, num_in_flight))
         except KeyboardInterrupt:

@@ -28,10 +28,19 @@ class HttpServer(uvicorn.Server):
     """Serves one model until a signal, or until it turns out that the model cannot be served.
 
     on_ready         called once, when the model is
+    ssl_certfile, ssl_keyfile  PEM files that fit (`cli/serving/tls.py`); without them it speaks plain HTTP
     drain_timeout_s  what running requests get after the first signal; new ones get 503 meanwhile
     """
 
-    def __init__(self, app: FastAPI, on_ready: Callable[[], None], drain_timeout_s: float = 0) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        on_ready: Callable[[], None],
+        drain_timeout_s: float = 0,
+        *,
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -41,6 +50,8 @@ class HttpServer(uvicorn.Server):
                 log_config=None,
                 log_level=logging.WARNING,
                 access_log=False,  # --enable-log-requests says more, and never of probes
+                ssl_certfile=ssl_certfile,
+                ssl_keyfile=ssl_keyfile,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=LAST_GRACE_S,
                 forwarded_allow_ips="127.0.0.1,::1",  # whoever else says "forwarded for" may be lying

@@ -39,13 +39,14 @@ def is_loopback(listener: socket.socket) -> bool:
     return ipaddress.ip_address(listener.getsockname()[0]).is_loopback
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, *, is_tls: bool = False) -> str:
     """Where a client on this machine finds it."""
     host, port = listener.getsockname()[:2]
     address = ipaddress.ip_address(host)
     if address.is_unspecified:
         host = "127.0.0.1" if address.version == 4 else "::1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if is_tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _explained(error: OSError, host: str, port: int) -> LegatoError:

@@ -289,7 +289,7 @@ def test_official_client_works_asynchronously(app: FastAPI, generator: FakeGener
     async def run() -> tuple[Any, Any]:
         transport = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
         async with anthropic.AsyncAnthropic(
-            base_url="http://testserver", auth_token="none", http_client=transport
+            base_url="http://localhost", auth_token="none", http_client=transport
         ) as sdk:
             plain = await sdk.messages.create(**request)
             async with sdk.messages.stream(**request) as stream:

@@ -280,7 +280,7 @@ def test_official_client_works_asynchronously(app: FastAPI, generator: FakeGener
     async def run() -> tuple[str, str]:
         transport = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
         async with openai.AsyncOpenAI(
-            base_url="http://testserver/v1", api_key="none", http_client=transport
+            base_url="http://localhost/v1", api_key="none", http_client=transport
         ) as sdk:
             plain = await sdk.responses.create(model="fake", input="hi")
             async with sdk.responses.stream(model="fake", input="hi") as stream:

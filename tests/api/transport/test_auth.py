@@ -17,7 +17,7 @@ def client(service: FakeService) -> TestClient:
 
 
 def keyless(service: FakeService, host: str) -> TestClient:
-    return TestClient(create_app({"fake": service}, ServerConfig()), client=(host, 50000))
+    return TestClient(create_app({"fake": service}, ServerConfig()), "http://localhost", client=(host, 50000))
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def answers(path: Path) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave pytest's own logging as it is."""
-    monkeypatch.setattr(batch_module, "set_up_logging", lambda level: None)
+    monkeypatch.setattr(batch_module, "set_up_logging", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="module")

@@ -38,3 +38,4 @@ def test_open_address_is_known(host: str, loopback: bool) -> None:
 def test_url_of_an_open_address_is_one_that_a_client_here_can_call() -> None:
     with open_listener("0.0.0.0", 0) as listener:
         assert url_of(listener) == f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert url_of(listener, is_tls=True).startswith("https://127.0.0.1:")
