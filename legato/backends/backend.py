@@ -97,6 +97,10 @@ class CompiledProgram(Protocol):
         """
         ...
 
+    def beat_into(self, pulse: np.ndarray) -> None:
+        """Add to pulse, [1] uint64, whenever a part of a step is done: a long step is no hang."""
+        ...
+
 
 class Backend(Protocol):
     """A way of computing programs."""

@@ -191,6 +191,10 @@ class CpuProgram:
             inputs.sample_rows,
         )
 
+    def beat_into(self, pulse: np.ndarray) -> None:
+        """Add one to pulse, [1] uint64, with each operation that is done."""
+        self._tape.beat_into(pulse)
+
 
 class Recorder:
     """Records a program on a tape, fusing as it goes.

@@ -95,6 +95,7 @@ class ReferenceProgram:
         }
         self.k_pages = np.zeros(kv.shape, np.float32)  # memory is taken when a page is first written
         self.v_pages = np.zeros(kv.shape, np.float32)
+        self._pulse = np.zeros(1, np.uint64)
         self._run: dict[type[Op], Callable[..., None]] = {
             Embedding: self._embedding,
             Linear: self._linear,
@@ -115,7 +116,12 @@ class ReferenceProgram:
         with np.errstate(over="ignore", invalid="ignore"):  # the sampler refuses logits that are not finite
             for op in self.program.ops:
                 self._run[type(op)](op, step)
+                self._pulse += 1
         return step.values[self.program.logits.index]
+
+    def beat_into(self, pulse: np.ndarray) -> None:
+        """Add one to pulse, [1] uint64, with each operation that is done."""
+        self._pulse = pulse
 
     def _begin(self, inputs: ForwardInputs) -> Step:
         requests = np.repeat(np.arange(len(inputs.kv_lens)), np.diff(inputs.query_starts))

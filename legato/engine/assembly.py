@@ -94,6 +94,8 @@ def assemble(
     cache = resolve_cache(config, model, compute.kv_dtype, free_bytes)
     layout = kv_layout(model, cache.num_pages, cache.page_size, compute.kv_dtype)
     program = compute.backend.compile(build_program(model), weights, layout)
+    board = board or NoBoard()
+    program.beat_into(board.pulse())
     stages.done("weights", f"{len(weights)} arrays, {stored_bytes(weights) / 2**20:.0f} MiB")
     pool_len = cache.num_pages * cache.page_size
     stages.done(
@@ -104,7 +106,7 @@ def assemble(
     runner.warm()
     stages.done("warm", "one token computed")
     make_executor = ThreadExecutor if config.overlap else InlineExecutor
-    executor: Executor = make_executor(builder, runner, board or NoBoard())
+    executor: Executor = make_executor(builder, runner, board)
     core = Core(
         CoreParts(
             scheduler=Scheduler(

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from legato.core.plan import StepOutput, StepPlan
 from legato.executor.forward_batch import BatchBuilder, ForwardBatch
 from legato.executor.model_runner import ModelRunner
@@ -20,6 +23,10 @@ class Executor(Protocol):
 class StepBoard(Protocol):
     """Told which step computes, by the thread that computes it."""
 
+    def pulse(self) -> NDArray[np.uint64]:
+        """[1]: counted up whenever a part of a step is done."""
+        ...
+
     def begin(self, request_ids: Sequence[str]) -> None: ...
 
     def end(self) -> None: ...
@@ -27,6 +34,9 @@ class StepBoard(Protocol):
 
 class NoBoard:
     """A StepBoard that nobody looks at."""
+
+    def pulse(self) -> NDArray[np.uint64]:
+        return np.zeros(1, np.uint64)
 
     def begin(self, request_ids: Sequence[str]) -> None: ...
 

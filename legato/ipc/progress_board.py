@@ -7,12 +7,17 @@ import tempfile
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 SIZE = 64 * 1024
-_HEADER = struct.Struct("<QI")  # how often something began or ended; bytes of ids that follow
+_HEADER = struct.Struct("<QI")  # how often something began or ended; bytes of ids
+_PULSE_AT = 16  # uint64, counted up by what computes
+_IDS_AT = 24
 
 
 class Reading(NamedTuple):
-    """What the board says: `ticks` moves whenever a step begins or ends."""
+    """What the board says: `ticks` moves whenever a step begins, gets on or ends."""
 
     ticks: int
     request_ids: tuple[str, ...]
@@ -35,13 +40,17 @@ class ProgressBoard:
         os.ftruncate(fd, SIZE)
         return cls(fd)
 
+    def pulse(self) -> NDArray[np.uint64]:
+        """[1]: its writer counts up in it while a step computes. The board must outlive it."""
+        return np.frombuffer(self._memory, np.uint64, count=1, offset=_PULSE_AT)
+
     def begin(self, request_ids: Sequence[str]) -> None:
         """A step for these requests computes from now on; ids beyond the board's room are left out."""
         names = "\n".join(request_ids).encode()
-        if len(names) > SIZE - _HEADER.size:
-            names = names[: names.rindex(b"\n", 0, SIZE - _HEADER.size)]
+        if len(names) > SIZE - _IDS_AT:
+            names = names[: names.rindex(b"\n", 0, SIZE - _IDS_AT)]
         self.end()
-        self._memory[_HEADER.size : _HEADER.size + len(names)] = names
+        self._memory[_IDS_AT : _IDS_AT + len(names)] = names
         _HEADER.pack_into(self._memory, 0, self._ticks, len(names))
 
     def end(self) -> None:
@@ -51,8 +60,9 @@ class ProgressBoard:
 
     def read(self) -> Reading:
         ticks, num_bytes = _HEADER.unpack_from(self._memory, 0)
-        names = bytes(self._memory[_HEADER.size : _HEADER.size + min(num_bytes, SIZE - _HEADER.size)])
-        return Reading(ticks, tuple(names.decode(errors="replace").split("\n")) if names else ())
+        (beats,) = struct.unpack_from("<Q", self._memory, _PULSE_AT)
+        names = bytes(self._memory[_IDS_AT : _IDS_AT + min(num_bytes, SIZE - _IDS_AT)])
+        return Reading(ticks + beats, tuple(names.decode(errors="replace").split("\n")) if names else ())
 
     def close(self) -> None:
         self._memory.close()

@@ -209,6 +209,9 @@ class Tape:
         The result [rows, width] is a view of the tape's own memory, overwritten by the next call.
         """
 
+    def beat_into(self, pulse: NDArray[np.uint64]) -> None:
+        """Add one to pulse[0] whenever something of a step is done, for another process to see."""
+
     @property
     def buffer_bytes(self) -> int:
         """Of address space for all values; rows that no step ever had take no memory."""

@@ -110,3 +110,17 @@ def test_a_request_reads_what_another_writes_in_the_same_step(
         logits = compiled.forward(make_inputs(writer, reader))[64:]
 
     assert logits.tobytes() == alone
+
+
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+def test_a_step_is_seen_to_get_on_while_it_computes(name: str) -> None:
+    config, weights = random_model(0)
+    kv_dtype = "float32" if name == "reference" else "bfloat16"
+    kv = KVLayout(config.num_layers, 8, 16, config.num_kv_heads, config.head_dim, kv_dtype)
+    compiled = make_backend(name).compile(build_program(config), weights, kv)
+    pulse = np.zeros(1, np.uint64)
+    compiled.beat_into(pulse)
+
+    compiled.forward(make_inputs(Chunk([7, 8, 9], 0, [0])))
+
+    assert pulse[0] > 4 * config.num_layers  # its parts are parts of layers

@@ -28,6 +28,17 @@ def test_reader_sees_the_step_that_computes_until_it_ends(board: ProgressBoard) 
     reader.close()
 
 
+def test_what_computes_is_seen_to_get_on_within_its_step(board: ProgressBoard) -> None:
+    board.begin(["a"])
+    before = board.read()
+    code = (
+        "import sys; from legato.ipc.progress_board import ProgressBoard\n"
+        "ProgressBoard(int(sys.argv[1])).pulse()[0] += 3"
+    )
+    subprocess.run([sys.executable, "-c", code, str(board.fd)], pass_fds=[board.fd], check=True)
+    assert board.read() == (before.ticks + 3, ("a",))
+
+
 def test_what_a_process_wrote_outlives_its_sudden_death(board: ProgressBoard) -> None:
     code = (
         "import os, sys; from legato.ipc.progress_board import ProgressBoard\n"

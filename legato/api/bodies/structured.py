@@ -241,6 +241,8 @@ def _check_regex(value: Any, name: str, param: str) -> None:
     if not isinstance(value, str) or not value:
         raise RequestError(f"{param}: {name} must be a text that is not empty", param=param)
     check_limit("regex", len(value), param=param)
+    if (len(value) - len(value.rstrip("\\"))) % 2:  # llguidance would leave it out
+        raise RequestError(f"{param}: {name} ends with a backslash that escapes nothing", param=param)
 
 
 def _depth(value: Any) -> int:

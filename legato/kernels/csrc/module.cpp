@@ -281,6 +281,13 @@ void bind_tape(nb::module_& m) {
         .def("forward", &forward, "token_ids"_a.noconvert(), "positions"_a.noconvert(), "query_starts"_a.noconvert(),
              "kv_lens"_a.noconvert(), "page_table"_a.noconvert(), "sample_rows"_a.noconvert(),
              nb::rv_policy::reference_internal)
+        .def(
+            "beat_into",
+            [](Tape& self, const nb::ndarray<uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& pulse) {
+                require_size("pulse", pulse.size(), 1);
+                self.beat_into(pulse.data());
+            },
+            "pulse"_a.noconvert(), nb::keep_alive<1, 2>())
         .def_prop_ro("buffer_bytes", &Tape::buffer_bytes);
 }
 

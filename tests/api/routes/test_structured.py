@@ -118,6 +118,7 @@ def test_each_field_becomes_a_grammar(
         ({"structured_outputs": {"json": "{"}}, "structured_outputs", "not valid JSON"),
         ({"structured_outputs": {"json": 3}}, "structured_outputs", "object"),
         ({"structured_outputs": {"regex": ""}}, "structured_outputs", "regex"),
+        ({"structured_outputs": {"regex": "a\\"}}, "structured_outputs", "backslash"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs", "choice"),
         ({"structured_outputs": {"choice": ["a", ""]}}, "structured_outputs", "empty"),
         ({"structured_outputs": {"choice": "a"}}, "structured_outputs", "list"),

@@ -340,6 +340,7 @@ float* Tape::replay(const Step& step) {
         pool_.run(num_parts(job.front(), step), grain(job, step), [&](int64_t begin, int64_t end, int thread) {
             for (const auto& operation : job) operation.compute(replay, begin, end, thread);
         });
+        if (pulse_ != nullptr) *pulse_ += 1;
     }
     return values_[logits_].values;
 }

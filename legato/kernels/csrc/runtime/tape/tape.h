@@ -46,6 +46,9 @@ class Tape {
     int64_t logits_width() const { return values_.at(static_cast<size_t>(logits_)).width; }
     int64_t buffer_bytes() const;
 
+    // Adds one to `pulse` with each job that a replay has done, so that others see it get on.
+    void beat_into(uint64_t* pulse) { pulse_ = pulse; }
+
  private:
     // What the parts are that an operation is cut into.
     enum class Parts { kTokens, kSamples, kPanels, kAttention, kMerges };
@@ -105,6 +108,7 @@ class Tape {
     StepLimits limits_;
     std::vector<Value> values_;
     std::vector<Job> jobs_;
+    volatile uint64_t* pulse_ = nullptr;  // another process may read it
     int logits_ = -1;
     AttentionTasks attention_tasks_;
 
