@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 READMES = (ROOT / "README.md", ROOT / "README.ko.md")
-DOCUMENTS = (*READMES, *sorted((ROOT / "docs").rglob("*.md")))
+DOCUMENTS = (*READMES, ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 _REFERENCE = re.compile(r"`(legato/[\w/]*(?:\.py)?)(?:: ([\w.]+))?`")
 _TRANSITION = re.compile(r"^ +(\w+) --> (\w+) : (\w+)$", re.MULTILINE)
