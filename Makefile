@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 MODEL  ?= smollm2-135m-instruct
+# Two files of tests at a time: whole ones, since the tests of a file share servers.
+WORKERS ?= -n 2 --dist loadfile
 
 .PHONY: serve setup native fmt lint check test test-slow conformance sanitize neon measure size bench clean
 
@@ -31,10 +33,10 @@ check: lint ## lint and the fast tests, without the model and torch: under two m
 		--ignore=tests/cli --ignore=tests/engine/test_exactness.py --ignore=tests/engine/test_exactness_cpu.py
 
 test: $(VENV)/.dev ## the test suite, in short forms: under eight minutes on two cores
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(WORKERS)
 
 test-slow: $(VENV)/.dev ## the test suite with full counts
-	$(BIN)/python -m pytest -m "" --timeout=3600
+	$(BIN)/python -m pytest $(WORKERS) -m "" --timeout=3600
 
 conformance: $(VENV)/.dev ## real clients against a live server; each is installed into build/conformance, once
 	$(BIN)/python -m tests.conformance $(CLIENTS)
