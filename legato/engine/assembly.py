@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from legato.backends.backend import KVLayout
 from legato.backends.packed_cache import PackedCache
 from legato.backends.stored_weight import AnyWeights, stored_bytes
@@ -95,7 +97,7 @@ def assemble(
     layout = kv_layout(model, cache.num_pages, cache.page_size, compute.kv_dtype)
     program = compute.backend.compile(build_program(model), weights, layout)
     board = board or NoBoard()
-    program.beat_into(board.pulse())
+    program.beat_into(np.frombuffer(board.pulse(), np.uint64))
     stages.done("weights", f"{len(weights)} arrays, {stored_bytes(weights) / 2**20:.0f} MiB")
     pool_len = cache.num_pages * cache.page_size
     stages.done(

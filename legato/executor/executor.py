@@ -4,9 +4,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from legato.core.plan import StepOutput, StepPlan
 from legato.executor.forward_batch import BatchBuilder, ForwardBatch
 from legato.executor.model_runner import ModelRunner
@@ -23,8 +20,8 @@ class Executor(Protocol):
 class StepBoard(Protocol):
     """Told which step computes, by the thread that computes it."""
 
-    def pulse(self) -> NDArray[np.uint64]:
-        """[1]: counted up whenever a part of a step is done."""
+    def pulse(self) -> memoryview:
+        """[1] uint64: counted up whenever a part of a step is done."""
         ...
 
     def begin(self, request_ids: Sequence[str]) -> None: ...
@@ -35,8 +32,8 @@ class StepBoard(Protocol):
 class NoBoard:
     """A StepBoard that nobody looks at."""
 
-    def pulse(self) -> NDArray[np.uint64]:
-        return np.zeros(1, np.uint64)
+    def pulse(self) -> memoryview:
+        return memoryview(bytearray(8)).cast("Q")
 
     def begin(self, request_ids: Sequence[str]) -> None: ...
 

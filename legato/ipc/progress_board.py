@@ -7,9 +7,6 @@ import tempfile
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 SIZE = 64 * 1024
 _HEADER = struct.Struct("<QI")  # how often something began or ended; bytes of ids
 _PULSE_AT = 16  # uint64, counted up by what computes
@@ -40,9 +37,9 @@ class ProgressBoard:
         os.ftruncate(fd, SIZE)
         return cls(fd)
 
-    def pulse(self) -> NDArray[np.uint64]:
-        """[1]: its writer counts up in it while a step computes. The board must outlive it."""
-        return np.frombuffer(self._memory, np.uint64, count=1, offset=_PULSE_AT)
+    def pulse(self) -> memoryview:
+        """[1] uint64: its writer counts up in it while a step computes. The board must outlive it."""
+        return memoryview(self._memory)[_PULSE_AT:_IDS_AT].cast("Q")
 
     def begin(self, request_ids: Sequence[str]) -> None:
         """A step for these requests computes from now on; ids beyond the board's room are left out."""
