@@ -50,8 +50,9 @@ class HostCheck:
 
 
 def _came_by_network(scope: Scope) -> bool:
+    """By our own end of the connection: what is told of the client's may be a header's word."""
     try:
-        ipaddress.ip_address(scope["client"][0] if scope.get("client") else "")
+        ipaddress.ip_address(scope["server"][0] if scope.get("server") else "")
     except ValueError:
         return False
     return True

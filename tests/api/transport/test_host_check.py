@@ -10,9 +10,9 @@ from legato.core.config import ServerConfig
 from tests.api.fake_service import FakeService
 
 
-def status_of(service: FakeService, host: str, /, *, client: str = "127.0.0.1", **settings: object) -> int:
+def status_of(service: FakeService, host: str, /, *, server: str = "127.0.0.1", **settings: object) -> int:
     app = create_app({"fake": service}, ServerConfig(**settings))  # type: ignore[arg-type]
-    http = TestClient(app, "http://localhost", client=(client, 50000))
+    http = TestClient(app, f"http://{server}", client=("127.0.0.1", 50000))
     return http.get("/v1/models", headers={"host": host}).status_code
 
 
@@ -66,19 +66,32 @@ def test_address_that_is_listened_on_is_a_name(service: FakeService, bind: str, 
 
 
 def test_who_shows_a_key_may_call_by_any_name(service: FakeService) -> None:
-    client = TestClient(
-        create_app({"fake": service}, ServerConfig(api_key=("alpha",))), client=("127.0.0.1", 1)
-    )
+    app = create_app({"fake": service}, ServerConfig(api_key=("alpha",)))
+    client = TestClient(app, "http://127.0.0.1")
     headers = {"host": "llm.example", "authorization": "Bearer alpha"}
     assert client.get("/v1/models", headers=headers).status_code == 200
 
 
-def test_calls_that_came_by_no_network_are_not_checked(service: FakeService) -> None:
-    assert status_of(service, "evil.example", client="") == 200
+@pytest.mark.parametrize("server", ["testserver", "unix-socket"])
+def test_calls_that_came_by_no_network_are_not_checked(service: FakeService, server: str) -> None:
+    assert status_of(service, "evil.example", server=server) == 200
+
+
+@pytest.mark.parametrize(("client", "status"), [("testclient", 403), ("", 403), ("no-address", 401)])
+def test_page_cannot_pass_for_one_by_what_it_says_of_the_client(
+    service: FakeService, client: str, status: int
+) -> None:
+    http = TestClient(create_app({"fake": service}, ServerConfig()), "http://127.0.0.1", client=(client, 1))
+    assert http.get("/v1/models", headers={"host": "evil.example"}).status_code == status
+
+
+def test_connection_by_ipv6_is_checked_too(service: FakeService) -> None:
+    assert status_of(service, "evil.example", server="[::1]") == 403
+    assert status_of(service, "[::1]", server="[::1]") == 200
 
 
 def test_refusal_says_what_to_do_and_probes_need_not(service: FakeService) -> None:
-    client = TestClient(create_app({"fake": service}, ServerConfig()), client=("127.0.0.1", 1))
+    client = TestClient(create_app({"fake": service}, ServerConfig()), "http://127.0.0.1")
     headers = {"host": "evil.example:8000"}
     error = client.post("/v1/completions", json={"prompt": "a"}, headers=headers).json()["error"]
     assert error["code"] == "host_not_allowed"
