@@ -1,5 +1,7 @@
 """The promise: alone == batched == chunked == cached == preempted == static == overlapped, bit for bit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
