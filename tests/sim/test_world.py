@@ -1,25 +1,9 @@
-"""The shipped core and bookkeeping in random worlds: nothing goes wrong, and what would is seen."""
-
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
+"""The shipped core and bookkeeping in random worlds: nothing goes wrong."""
 
 import pytest
 
-from legato.sim.scenario import Arrive, Ask, Event, Kill, Scenario, Setup, random_scenario
+from legato.sim.scenario import Arrive, Ask, Event, Kill, Scenario, random_scenario
 from legato.sim.world import simulate
-
-ROOT = Path(__file__).parents[2]
-BUGS = sorted((Path(__file__).parent / "bugs").glob("*.patch"))
-FIND = (
-    "from legato.sim.scenario import random_scenario\n"
-    "from legato.sim.world import SimulationError, simulate\n"
-    "for seed in range(2000):\n"
-    "    try: simulate(random_scenario(seed))\n"
-    "    except SimulationError as error: raise SystemExit(f'found: {error}')\n"
-)
 
 
 @pytest.mark.parametrize("first_seed", range(0, 2000, 500))
@@ -63,19 +47,3 @@ def test_prompts_may_end_one_after_another_while_others_wait_to_decode() -> None
     )
     asks = tuple(Ask(f"r{i}", (100,) * i, 2) for i in range(1, 7))
     simulate(Scenario(setup, (Event(0, Arrive(asks)),)))
-
-
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.stem)
-def test_planted_bug_is_found(bug: Path, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "legato", tmp_path / "legato", ignore=shutil.ignore_patterns("*.so", "csrc"))
-    subprocess.run(["git", "apply", "--verbose", str(bug)], cwd=tmp_path, check=True)
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    found = subprocess.run(
-        [sys.executable, "-c", FIND], cwd=tmp_path, env=environment, text=True, stderr=subprocess.PIPE
-    )
-    assert found.returncode == 1
-    assert found.stderr.startswith("found: step"), found.stderr
-
-
-def test_at_least_ten_bugs_are_planted() -> None:
-    assert len(BUGS) >= 10
