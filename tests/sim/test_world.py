@@ -2,7 +2,7 @@
 
 import pytest
 
-from legato.sim.scenario import Arrive, Ask, Event, Kill, Scenario, random_scenario
+from legato.sim.scenario import Arrive, Ask, Event, Kill, Scenario, Setup, random_scenario
 from legato.sim.world import simulate
 
 
