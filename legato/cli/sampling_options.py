@@ -35,6 +35,8 @@ def sampling_params(arguments: argparse.Namespace, defaults: Mapping[str, Any]) 
     given = {name: value for name, value in vars(arguments).items() if name in FLAGS}
     if "stop" in arguments:
         given["stop"] = tuple(arguments.stop)
+    if given.get("max_tokens") == 0:  # a prompt alone can be scored, but there is nothing of it to print
+        raise RequestError("--max-tokens must be a whole number of at least 1, not 0", param="max_tokens")
     try:
         return SamplingParams(**{**defaults, **given})
     except RequestError as error:
