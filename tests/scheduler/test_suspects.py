@@ -21,7 +21,11 @@ def test_others_go_on_as_soon_as_the_last_suspect_has_sampled() -> None:
     driver = Driver(make_scheduler(max_step_tokens=4))
     driver.scheduler.add(make_request("innocent", 2))
     driver.scheduler.add(make_request("suspect", 7, is_suspect=True))
-    assert [driver.step() for _ in range(3)] == [{"suspect": 4}, {"suspect": 3}, {"suspect": 1, "innocent": 2}]
+    assert [driver.step() for _ in range(3)] == [
+        {"suspect": 4},
+        {"suspect": 3},
+        {"suspect": 1, "innocent": 2},
+    ]
 
 
 def test_suspect_waits_for_a_row_while_those_go_on_that_have_one() -> None:
