@@ -14,7 +14,6 @@ from legato.ipc.client import EngineStage, EngineStatus
 from legato.ipc.messages import EngineStats, Failed, Ready
 from legato.ipc.reply_router import StatsSink
 
-
 READY = Ready(
     max_model_len=64,
     vocab_size=256,
