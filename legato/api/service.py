@@ -103,9 +103,3 @@ class ServedModels:
             known = ", ".join(self._by_name)
             raise UnknownModelError(f"model {name[:80]!r} is not served here; served: {known}", param="model")
         return name, self._by_name[name]
-
-    async def find_started(self, name: str | None) -> tuple[str, ModelService]:
-        """Like find(); its engine is started when no lifespan has done so."""
-        name, service = self.find(name)
-        await service.start()
-        return name, service

@@ -265,7 +265,8 @@ class ProcessClient:
         try:
             process = self._spawn()
         except OSError as error:
-            return f"the engine process could not be started: {error}", False
+            # after an engine that worked it is a shortage, of memory or descriptors, which may pass
+            return f"the engine process could not be started: {error}", self._was_ready
         with self._changed:
             self._process = process
             outbox = self._outbox = Outbox()
@@ -374,8 +375,11 @@ class ProcessClient:
 
 
 def _write(process: EngineProcess, outbox: Outbox) -> None:
-    while (frame := outbox.get()) is not None:
-        try:
+    """Send what is put on the outbox. What cannot be sent is lost with this engine, not without it."""
+    try:
+        while (frame := outbox.get()) is not None:
             process.channel.send_frame(frame)
-        except ChannelClosedError:
-            return  # the reader sees it too
+    except ChannelClosedError:
+        pass
+    finally:
+        process.channel.hang_up()  # the reader hears it, and the next engine is told everything again
