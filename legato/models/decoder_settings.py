@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from legato.modelfiles.settings import Settings
 from legato.models.decoder import DecoderConfig, Layer
 from legato.models.rope import read_rope
+from legato.models.settings import Settings
 from legato.program.ops import Activation
 
 ACTIVATIONS = {

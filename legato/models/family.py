@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from legato.modelfiles.model_config import ModelConfig
-from legato.modelfiles.settings import Settings
-from legato.modelfiles.stored_tensors import StoredTensor, StoredTensors
+from legato.models.settings import Settings
 from legato.program.ops import Program
+from legato.program.stored_tensors import StoredTensor, StoredTensors
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """The Llama family: Llama 1 to 3, SmolLM, TinyLlama and others whose config says LlamaForCausalLM."""
 
-from legato.modelfiles.settings import Settings
 from legato.models.decoder import decoder_program
 from legato.models.decoder_settings import read_decoder
 from legato.models.family import Described, Family
 from legato.models.names import GGUF_TENSORS, HF_TENSORS, interleaved
+from legato.models.settings import Settings
 
 
 def describe(settings: Settings) -> Described:

@@ -7,7 +7,7 @@ input_norm before attention, mlp_norm before the MLP; attention_out_norm and mlp
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from legato.modelfiles.stored_tensors import StoredTensor
+from legato.program.stored_tensors import StoredTensor
 
 Tensors = Mapping[str, StoredTensor]
 

@@ -4,11 +4,11 @@ from difflib import get_close_matches
 
 from legato.core.errors import ModelError
 from legato.modelfiles.model_config import ModelConfig
-from legato.modelfiles.settings import Settings
-from legato.modelfiles.stored_tensors import StoredTensors
 from legato.models.family import Family, Model
 from legato.models.llama import LLAMA
+from legato.models.settings import Settings
 from legato.program.ops import Attention, Program
+from legato.program.stored_tensors import StoredTensors
 
 FAMILIES: tuple[Family, ...] = (LLAMA,)
 

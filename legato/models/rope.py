@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from legato.modelfiles.settings import Settings
+from legato.models.settings import Settings
 from legato.program.ops import RopeConfig
 
 

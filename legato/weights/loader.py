@@ -8,8 +8,8 @@ import numpy as np
 
 from legato.backends.stored_weight import StoredWeight, StoredWeights, TensorHeader
 from legato.core.errors import ModelError
-from legato.modelfiles.stored_tensors import StoredTensor, StoredTensors
 from legato.program.ops import Program, Weight, weights_of
+from legato.program.stored_tensors import StoredTensor, StoredTensors
 from legato.weights.gguf_tensors import GgufFile, split_half_rows
 from legato.weights.safetensors_file import open_safetensors
 
