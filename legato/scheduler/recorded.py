@@ -176,6 +176,7 @@ class RecordedScheduler(Scheduler):
             number=self._numbers[request.request_id],
             known_len=len(request.token_ids),
             is_scored=request.is_scored,
+            is_suspect=request.request_id in self._suspects,
             names=names,
             state=request.state,
             **{name: getattr(request, name) for name in LEDGER},

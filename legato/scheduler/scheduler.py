@@ -111,7 +111,7 @@ class Scheduler:
     def restore(self, requests: Sequence[Request], pages: SavedPages, members: Sequence[str]) -> None:
         """Go on where another scheduler is; nothing was done with this one before.
 
-        requests  that one's, in order of arrival; they become this one's
+        requests  that one's, in order of arrival; they become this one's. Suspects are those still to be tried
         pages     kv.save() of that one
         members   the requests that are policy.members()
         """
@@ -122,6 +122,8 @@ class Scheduler:
         for request in requests:
             request.arrival = next(self._arrivals)
             self._requests[request.request_id] = request
+            if request.is_suspect:
+                self._suspects[request.request_id] = request
             if request.is_admitted:
                 self.running[request.request_id] = request
             else:

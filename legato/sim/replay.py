@@ -134,6 +134,7 @@ class Replay:
             request_id=str(saved.number),
             token_ids=token_ids + [0] * (saved.known_len - len(token_ids)),
             params=SamplingParams(prompt_logprobs=0 if saved.is_scored else None),
+            is_suspect=saved.is_suspect,
             state=RequestState(saved.state),
             **{name: getattr(saved, name) for name in LEDGER},
         )

@@ -42,6 +42,7 @@ class SavedRequest(msgspec.Struct, frozen=True, array_like=True):
     max_device_len: Count
     priority: int
     is_scored: bool
+    is_suspect: bool
     names: list[PageName]
     state: str = "waiting"
     row: int | None = None
