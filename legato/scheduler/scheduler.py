@@ -111,7 +111,7 @@ class Scheduler:
     def restore(self, requests: Sequence[Request], pages: SavedPages, members: Sequence[str]) -> None:
         """Go on where another scheduler is; nothing was done with this one before.
 
-        requests  that one's, in order of arrival; they become this one's. Suspects are those still to be tried
+        requests  that one's, in order of arrival; they become this one's; suspects are still to be tried
         pages     kv.save() of that one
         members   the requests that are policy.members()
         """
