@@ -27,9 +27,11 @@ from legato.modelfiles.model_config import read_model_config
 from legato.modelfiles.tokenizer_file import tokenizer_file
 from legato.models.family import Model
 from legato.models.registry import build_model
+from legato.observability.recording.file import RecordingWriter
 from legato.program.ops import Program
 from legato.sampling.grammar import RowGrammars
 from legato.scheduler.policy import make_policy
+from legato.scheduler.recorded import RecordedScheduler
 from legato.scheduler.scheduler import Scheduler
 from legato.weights.loader import load_weights
 from legato.weights.quantization import quantize_weights
@@ -114,12 +116,7 @@ def assemble(
     executor: Executor = make_executor(builder, runner, board)
     core = Core(
         CoreParts(
-            scheduler=Scheduler(
-                scheduling,
-                make_policy(config.batching, time.monotonic),
-                KVCacheManager(cache),
-                RequestTable(scheduling.max_num_seqs),
-            ),
+            scheduler=make_scheduler(config, scheduling, cache),
             executor=executor,
             limits=RequestLimits(max_model_len=max_model_len, pool_len=pool_len, vocab_size=model.vocab_size),
             eos_ids=eos_ids,
@@ -127,6 +124,16 @@ def assemble(
         )
     )
     return Engine(core, max_model_len, cache, numeric_mode=compute.numeric_mode)
+
+
+def make_scheduler(config: EngineConfig, scheduling: SchedulerConfig, cache: CacheConfig) -> Scheduler:
+    """The scheduler that the config asks for. Raises ConfigError when --record cannot be written."""
+    policy = make_policy(config.batching, time.monotonic)
+    kv, rows = KVCacheManager(cache), RequestTable(scheduling.max_num_seqs)
+    if config.record is None:
+        return Scheduler(scheduling, policy, kv, rows)
+    recorder = RecordingWriter(Path(config.record).expanduser(), config.record_bytes)
+    return RecordedScheduler(scheduling, policy, kv, rows, batching=config.batching, recorder=recorder)
 
 
 def resolve_max_model_len(config: EngineConfig, model: Model) -> int:
