@@ -79,14 +79,15 @@ void Tape::record_rows(std::vector<int> uses, int out, Compute compute) {
     record({parts, 1, row_bytes, 0, std::move(uses), std::move(compute)});
 }
 
-int Tape::embedding(const PackedWeight& weight, bool by_position) {
+int Tape::embedding(const PackedWeight& weight, bool by_position, int64_t offset) {
+    require(offset >= 0 && offset < weight.outputs, "embedding: the offset must be that of a row");
     const int out = add_value(false, weight.inputs);
     auto& limit = by_position ? limits_.num_positions : limits_.vocab;
-    limit = std::min(limit, weight.outputs);
-    record_rows({out}, out, [this, out, weight, by_position](const Replay& replay, int64_t begin, int64_t end, int) {
+    limit = std::min(limit, weight.outputs - offset);
+    record_rows({out}, out, [this, out, weight, by_position, offset](const Replay& replay, int64_t begin, int64_t end, int) {
         const auto* indices = by_position ? replay.step.positions : replay.step.token_ids;
         for (int64_t row = begin; row < end; ++row) {
-            kernels_.unpack_row(weight, indices[row], values_[out].values + row * weight.inputs);
+            kernels_.unpack_row(weight, indices[row] + offset, values_[out].values + row * weight.inputs);
         }
     });
     return out;
@@ -153,6 +154,27 @@ int Tape::activate(int x, Activation function, bool is_gated) {
     const int out = add_value(values_[x].is_samples, width);
     record_rows({x, out}, out, [=](const Replay&, int64_t begin, int64_t end, int) {
         kernels_.activate(function, is_gated, values_[x].values, width, values_[out].values, begin, end);
+    });
+    return out;
+}
+
+int Tape::scale(int x, float factor) {
+    const auto width = value(x, "scale").width;
+    const int out = add_value(values_[x].is_samples, width);
+    record_rows({x, out}, out, [=](const Replay&, int64_t begin, int64_t end, int) {
+        const auto* in = values_[x].values;
+        auto* scaled = values_[out].values;
+        for (auto i = begin * width; i < end * width; ++i) scaled[i] = in[i] * factor;
+    });
+    return out;
+}
+
+int Tape::soft_cap(int x, float cap) {
+    const auto width = value(x, "soft_cap").width;
+    require(cap > 0, "soft_cap: the cap must be positive");
+    const int out = add_value(values_[x].is_samples, width);
+    record_rows({x, out}, out, [=](const Replay&, int64_t begin, int64_t end, int) {
+        kernels_.soft_cap(values_[x].values, cap, width, values_[out].values, begin, end);
     });
     return out;
 }
@@ -227,7 +249,7 @@ void Tape::make_copy(int x, Copy Value::* copy, Compute compute) {
     record_rows({x}, x, std::move(compute));
 }
 
-int Tape::attention(int qkv, const Rotation& rotation, int64_t layer, int64_t num_heads, float scale) {
+int Tape::attention(int qkv, const Rotation& rotation, int64_t layer, int64_t num_heads, const Scores& scores) {
     const auto& shape = kv_.shape();
     require(layer >= 0 && layer < shape.num_layers, "attention: the K/V store has no layer " + std::to_string(layer));
     require(num_heads >= 1 && num_heads % shape.num_kv_heads == 0,
@@ -235,13 +257,15 @@ int Tape::attention(int qkv, const Rotation& rotation, int64_t layer, int64_t nu
     require_equal(value(qkv, "attention").width, (num_heads + 2 * shape.num_kv_heads) * shape.head_dim,
                   "attention: width of q, k and v");
     require(!values_[qkv].is_samples, "attention: its input must have a row for each token");
-    require_equal(rotation.half_dim * 2, shape.head_dim, "attention: twice the width of cos and sin");
+    require(rotation.half_dim >= 1 && rotation.half_dim * 2 <= shape.head_dim,
+            "attention: twice the width of cos and sin must be at most " + std::to_string(shape.head_dim));
+    require(scores.window >= 0 && scores.cap >= 0, "attention: window and cap must not be negative");
 
     const auto kv = kv_.layer(layer);
     const int q = record_rope(qkv, rotation, kv, num_heads);
     const int out = add_value(false, values_[q].width);
-    const auto args = [this, q, out, num_heads, scale, kv] {
-        return AttentionArgs{values_[q].values, values_[out].values, num_heads, scale, kv};
+    const auto args = [this, q, out, num_heads, scores, kv] {
+        return AttentionArgs{values_[q].values, values_[out].values, num_heads, scores.scale, scores.window, scores.cap, kv};
     };
     const auto max_kv_len = std::min(rotation.num_positions, shape.num_pages * shape.page_size);
     const auto part_floats = kernels_.attention_part_floats(args());
@@ -268,7 +292,7 @@ int Tape::record_rope(int qkv, const Rotation& rotation, const KVLayer& kv, int6
     const int q = add_value(false, q_width);
     limits_.num_positions = std::min(limits_.num_positions, rotation.num_positions);
     record_rows({qkv, q}, q, [this, qkv, q, q_width, rotation, kv](const Replay& replay, int64_t begin, int64_t end, int) {
-        kernels_.rope_and_store(values_[qkv].values, rotation.cos, rotation.sin, q_width, replay.step,
+        kernels_.rope_and_store(values_[qkv].values, rotation.cos, rotation.sin, rotation.half_dim, q_width, replay.step,
                                 replay.request_of_row, kv, values_[q].values, begin, end);
     });
     return q;
