@@ -77,6 +77,10 @@ class Settings:
         value = self._values.get(name)
         return default if value is None else value
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a setting, be it null."""
+        return name in self._values
+
     def whole(self, name: str, default: int | None = None) -> int:
         """A positive whole number."""
         value = self._required(name, default)

@@ -99,7 +99,7 @@ def kept(x: np.ndarray, kv_format: str) -> np.ndarray:
 def numpy_attention(
     qkv: np.ndarray, heads: Heads, kv_format: str = "f32", window: int = 0, cap: float = 0.0
 ) -> np.ndarray:
-    """Every token's attention to those up to itself, in float64 on the keys and values that the store holds."""
+    """Every token's attention up to itself, in float64 on the keys and values that the store holds."""
     shape = (len(qkv), heads.num_kv_heads, -1, heads.head_dim)
     q_width, kv_width = heads.num_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim
     q, k, v = (each.reshape(shape) for each in np.split(qkv, [q_width, q_width + kv_width], axis=1))
