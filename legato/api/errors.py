@@ -26,6 +26,7 @@ from legato.core.errors import (
     PoisonedRequestError,
     QueueTimeoutError,
     RequestError,
+    SlowFirstTokenError,
     UnknownModelError,
     UnknownRequestError,
 )
@@ -37,6 +38,7 @@ TABLE: tuple[tuple[type[LegatoError], int, str, str | None], ...] = (
     (UnknownModelError, 404, "invalid_request_error", "model_not_found"),
     (UnknownRequestError, 404, "invalid_request_error", "request_not_found"),
     (RequestError, 400, "invalid_request_error", None),
+    (SlowFirstTokenError, 429, "overloaded", "ttft_limit"),
     (OverloadedError, 429, "overloaded", "queue_full"),
     (QueueTimeoutError, 503, "service_unavailable", "queue_timeout"),
     (ClosedError, 503, "service_unavailable", "shutting_down"),
