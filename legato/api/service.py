@@ -13,7 +13,7 @@ from legato.ipc.messages import EngineStats
 class ServiceState:
     """How a model's engine is.
 
-    stage     of the start or the end, e.g. "loading weights", "serving", "respawning", "draining"
+    stage     of the start or the end, e.g. "loading", "respawning", "ready", "overloaded", "draining"
     is_ready  takes requests now
     is_alive  serves, or will without anybody's help (loading, respawning): /health is 200
     reason    why it is not ready, or not alive; "" when it is

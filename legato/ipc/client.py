@@ -45,8 +45,15 @@ class EngineStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
+    """Where an engine is, and how it got there.
+
+    detail     the last stage of the start that is done, or why the engine is gone
+    is_second  another engine has worked before this one
+    """
+
     stage: EngineStage
-    detail: str = ""  # the last stage of the start that is done, or why the engine is gone
+    detail: str = ""
+    is_second: bool = False
 
 
 class EngineClient(Protocol):
@@ -335,8 +342,6 @@ class ProcessClient:
                 self._router.route(message)
                 if isinstance(message, TokenOutput):
                     self._budget.refill()  # an engine that gives tokens works
-                with self._changed:
-                    self._send_unsent()  # those who waited for the end of a trial
 
     def _advance(self, stage: EngineStage, detail: str) -> None:
         """Move on, unless the client was closed meanwhile: that is for good."""
@@ -345,7 +350,7 @@ class ProcessClient:
                 self._set_status(stage, detail)
 
     def _set_status(self, stage: EngineStage, detail: str) -> None:
-        self._status = EngineStatus(stage, detail)
+        self._status = EngineStatus(stage, detail, is_second=self._was_ready)
         self._changed.notify_all()
         if stage is not EngineStage.LOADING:
             for settled in list(self._unsettled):
