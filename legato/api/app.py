@@ -89,9 +89,8 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
 
 def _add_transport(app: FastAPI, server: ServerConfig) -> None:
     """What every request passes; the last one added comes first."""
-    [default, *_] = (
-        app.state.models.unique()
-    )  # counted for it: the body may name another, and is not read yet
+    # what is counted here is counted for it: the body, which may name another, is not read for that
+    [default, *_] = app.state.models.unique()
     metrics: Metrics = app.state.metrics
     app.add_middleware(SizeLimit)
     if server.max_requests_per_key or server.requests_per_minute_per_key:

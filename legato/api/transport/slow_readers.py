@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,7 +14,7 @@ CUT = "legato.cut"
 
 
 class SlowReaders:
-    """ASGI middleware that cancels a request when one message waits for `limit_s` to twice `limit_s` seconds.
+    """ASGI middleware that cancels a request when one message of its answer waits for `limit_s` seconds.
 
     A server keeps some tens of kilobytes for a connection; then send() waits until the client has read most
     of them. Who reads that much in `limit_s` seconds is served to the end, however long that takes.
@@ -21,8 +22,16 @@ class SlowReaders:
     on_cut  called for each request that is ended so
     """
 
-    def __init__(self, app: ASGIApp, *, limit_s: float, on_cut: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        limit_s: float,
+        on_cut: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._app = app
+        self._clock = clock
         self._limit_s = limit_s
         self._on_cut = on_cut
 
@@ -30,12 +39,12 @@ class SlowReaders:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        watch = _SendWatch(self._limit_s)
+        watch = _SendWatch(self._limit_s, self._clock)
 
         async def send_watched(message: Message) -> None:
             watch.begin()
             await send(message)
-            watch.num_sent += 1
+            watch.end()
 
         try:
             async with watch.timeout:
@@ -63,30 +72,32 @@ class SlowReaders:
 class _SendWatch:
     """Lets `timeout` expire once a message is under way for too long.
 
-    One timer looks after all messages, so that each of them costs no more than being counted.
+    One timer looks after all messages, so that each of them costs no more than a look at the clock.
     """
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, clock: Callable[[], float]) -> None:
         self.timeout = asyncio.timeout(None)
-        self.num_begun = 0
-        self.num_sent = 0
         self._limit_s = limit_s
+        self._clock = clock
+        self._sending_since: float | None = None
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        self.num_begun += 1
+        self._sending_since = self._clock()
         if self._timer is None:
-            self._timer = self._loop.call_later(self._limit_s, self._check, None)
+            self._timer = self._loop.call_later(self._limit_s, self._check)
+
+    def end(self) -> None:
+        self._sending_since = None
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _check(self, seen: int | None) -> None:
-        """seen: the number of the message that was under way at the last check."""
-        under_way = self.num_begun if self.num_begun > self.num_sent else None
-        if under_way is not None and under_way == seen:
+    def _check(self) -> None:
+        waited_s = 0.0 if self._sending_since is None else self._clock() - self._sending_since
+        if waited_s >= self._limit_s:
             self.timeout.reschedule(self._loop.time())
         else:
-            self._timer = self._loop.call_later(self._limit_s, self._check, under_way)
+            self._timer = self._loop.call_later(self._limit_s - waited_s, self._check)
