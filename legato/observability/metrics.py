@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
@@ -52,15 +53,16 @@ class Metrics:
         self.num_finished = TwinCounter(
             registry, "request_success", "Requests ended.", (*model, "finished_reason")
         )
+        self.num_slow_readers = TwinCounter(
+            registry, "slow_readers", "Calls aborted whose client did not read.", model, ["legato_"]
+        )
         self.prompt_tokens = TwinCounter(registry, "prompt_tokens", "Tokens of prompts.", model)
         self.generation_tokens = TwinCounter(registry, "generation_tokens", "Tokens generated.", model)
-        self.ttft = TwinHistogram(
-            registry,
+        seconds = partial(TwinHistogram, registry, labels=model, legato_edges=OBJECTIVE_EDGES)
+        self.ttft = seconds(
             "time_to_first_token_seconds",
             "Request head received to first text written.",
-            model,
-            TTFT_BUCKETS,
-            OBJECTIVE_EDGES,
+            buckets=TTFT_BUCKETS,
         )
         self.ttft_ratio = TwinHistogram(
             registry,
@@ -70,21 +72,13 @@ class Metrics:
             RATIO_BUCKETS,
             prefixes=["legato_"],
         )
-        self.token_gap = TwinHistogram(
-            registry,
+        self.token_gap = seconds(
             "inter_token_latency_seconds",
             "Gaps between a request's tokens, one sample a token.",
-            model,
-            TOKEN_GAP_BUCKETS,
-            OBJECTIVE_EDGES,
+            buckets=TOKEN_GAP_BUCKETS,
         )
-        self.e2e = TwinHistogram(
-            registry,
-            "e2e_request_latency_seconds",
-            "Request head received to end.",
-            model,
-            E2E_BUCKETS,
-            OBJECTIVE_EDGES,
+        self.e2e = seconds(
+            "e2e_request_latency_seconds", "Request head received to end.", buckets=E2E_BUCKETS
         )
         self.prompt_len = TwinHistogram(registry, "request_prompt_tokens", "Prompt lengths.", model, lengths)
         self.generation_len = TwinHistogram(
@@ -108,7 +102,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def _declare(self, model: str) -> None:
-        for counter in (self.num_accepted, self.prompt_tokens, self.generation_tokens):
+        for counter in (self.num_accepted, self.num_slow_readers, self.prompt_tokens, self.generation_tokens):
             counter.add(model, amount=0)
         for reason in FINISH_REASONS:
             self.num_finished.add(model, reason, amount=0)
