@@ -1,10 +1,14 @@
 """A model's sizes and settings, whatever the format of its files."""
 
-import math
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from legato.core.errors import ModelError
+from legato.core.errors import ModelError, brief
+
+# Far above any real model, so that a false number is an error and no allocation.
+MAX_SIZE = 2**24
+MAX_LAYERS = 2**12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +46,12 @@ class ModelConfig:
             "vocab_size", "max_position",
         ):  # fmt: skip
             value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise ModelError(f"{name} is {value!r}, not a positive whole number")
+            maximum = MAX_LAYERS if name == "num_layers" else MAX_SIZE
+            if type(value) is not int or not 1 <= value <= maximum:
+                raise ModelError(f"{name} is {value!r}, not a whole number from 1 to {maximum}")
         for name in ("rms_norm_eps", "rope_theta"):
             value = getattr(self, name)
-            if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
+            if type(value) not in (int, float) or not 0 < value <= sys.float_info.max:
                 raise ModelError(f"{name} is {value!r}, not a positive number")
         if self.num_heads % self.num_kv_heads:
             raise ModelError(f"{self.num_heads} heads cannot share {self.num_kv_heads} K/V heads evenly")
@@ -71,4 +76,4 @@ def read_model_config(path: Path) -> ModelConfig:
     except ModelError as error:
         if str(path) in str(error):
             raise
-        raise ModelError(f"{path}: {error}") from error
+        raise ModelError(f"{path}: {brief(error)}") from error
