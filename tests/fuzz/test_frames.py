@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from legato.core.config import EngineConfig
+from legato.core.config import EngineConfig, SchedulerConfig
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.ipc.channel import Channel, ChannelClosedError, client_end, encode_frame, engine_end
@@ -44,8 +44,19 @@ LEDGER = RequestStats(
     request_id="a", state="decoding", row=0, prompt_len=3, cached_len=0, device_len=3, max_device_len=9,
     extend_len=1, remain_len=6, pages=[0, 1], num_preemptions=0,
 )  # fmt: skip
+SCHEDULER = SchedulerConfig(
+    max_num_seqs=4, max_step_tokens=64, mixed_prefill_tokens=16, long_prefill_tokens=None, max_model_len=64
+)
 FROM_ENGINE: list[Message] = [
-    Ready(max_model_len=64, vocab_size=16, eos_ids=[2], num_pages=4, page_size=16, numeric_mode="f32"),
+    Ready(
+        max_model_len=64,
+        vocab_size=16,
+        eos_ids=[2],
+        num_pages=4,
+        page_size=16,
+        numeric_mode="f32",
+        scheduler=SCHEDULER,
+    ),
     TokenOutput(
         request_id="a",
         index=0,
