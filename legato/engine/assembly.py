@@ -26,8 +26,10 @@ from legato.modelfiles.folders import packed_folder
 from legato.modelfiles.model_config import ModelConfig, read_model_config
 from legato.modelfiles.tokenizer_file import tokenizer_file
 from legato.models.registry import build_program
+from legato.observability.recording.file import RecordingWriter
 from legato.sampling.grammar import RowGrammars
 from legato.scheduler.policy import make_policy
+from legato.scheduler.recorded import RecordedScheduler
 from legato.scheduler.scheduler import Scheduler
 from legato.weights.loader import load_weights
 from legato.weights.quantization import quantize_weights
@@ -111,12 +113,7 @@ def assemble(
     executor: Executor = make_executor(builder, runner, board)
     core = Core(
         CoreParts(
-            scheduler=Scheduler(
-                scheduling,
-                make_policy(config.batching, time.monotonic),
-                KVCacheManager(cache),
-                RequestTable(scheduling.max_num_seqs),
-            ),
+            scheduler=make_scheduler(config, scheduling, cache),
             executor=executor,
             limits=RequestLimits(max_model_len=max_model_len, pool_len=pool_len, vocab_size=model.vocab_size),
             eos_ids=eos_ids,
@@ -124,6 +121,16 @@ def assemble(
         )
     )
     return Engine(core, max_model_len, cache, numeric_mode=compute.numeric_mode)
+
+
+def make_scheduler(config: EngineConfig, scheduling: SchedulerConfig, cache: CacheConfig) -> Scheduler:
+    """The scheduler that the config asks for. Raises ConfigError when --record cannot be written."""
+    policy = make_policy(config.batching, time.monotonic)
+    kv, rows = KVCacheManager(cache), RequestTable(scheduling.max_num_seqs)
+    if config.record is None:
+        return Scheduler(scheduling, policy, kv, rows)
+    recorder = RecordingWriter(Path(config.record).expanduser(), config.record_bytes)
+    return RecordedScheduler(scheduling, policy, kv, rows, batching=config.batching, recorder=recorder)
 
 
 def resolve_max_model_len(config: EngineConfig, model: ModelConfig) -> int:
