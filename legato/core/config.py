@@ -197,6 +197,12 @@ class ServerConfig:
         " shorten it by the header x-request-timeout",
         least=0,
     )
+    send_timeout_s: int = flag(
+        60,
+        "seconds in which a client may take nothing of what waits for it; then its request is aborted and the"
+        " connection closed",
+        least=1,
+    )
     drain_timeout_s: int = flag(
         30,
         "seconds that running requests get to end in after SIGTERM or Ctrl-C; a second signal ends at once",

@@ -12,6 +12,7 @@ from legato.core.errors import ModelError
 from legato.engine.assembly import load_engine
 from legato.modelfiles.catalog import resolve
 from legato.modelfiles.model_config import read_model_config
+from legato.models.registry import build_model
 from legato.tokenization.chat_template import load_chat_template
 from legato.tokenization.tokenizer import load_tokenizer
 from tests.fuzz.examples import counts, memory_below, mutated, run_examples
@@ -148,7 +149,7 @@ def test_sizes_beyond_any_model_are_refused_before_anything_is_made_of_them(
     def load(value: int) -> None:
         (folder / "config.json").write_text(json.dumps(config | {name: value}))
         with memory_below(2**20), pytest.raises(ModelError, match=r"not a whole number from 1 to \d+"):
-            read_model_config(folder)
+            build_model(read_model_config(folder))
 
     try:
         load(value)
