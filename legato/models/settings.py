@@ -121,7 +121,9 @@ class Settings:
                 self.refuse(name, *plain)
         unknown = sorted(self._values.keys() - self._read - HARMLESS)
         if unknown:
-            logger.warning("%s: settings that legato does not know: %s", self.source, brief(", ".join(unknown)))
+            logger.warning(
+                "%s: settings that legato does not know: %s", self.source, brief(", ".join(unknown))
+            )
 
     def refuse_unread(self) -> None:
         """Raise ModelError for any setting that was not read."""
