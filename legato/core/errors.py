@@ -1,5 +1,14 @@
 """What can go wrong, named. `api/errors.py` maps each class to a status and a body."""
 
+MAX_REASON_CHARS = 500
+
+
+def brief(reason: object) -> str:
+    """A text about what a stranger wrote, for a message: cut when it is long, control characters escaped."""
+    text = str(reason)
+    text = text if len(text) <= MAX_REASON_CHARS else f"{text[:MAX_REASON_CHARS]}…"
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
 
 class LegatoError(Exception):
     """Base of every error that legato raises on purpose; its text is fit for a user."""

@@ -129,6 +129,10 @@ class AsyncLLM:
                 param="messages",
             )
         fitted = fit_to_template(plain_messages(messages), tools, self._chat_template, self.tool_format)
+        num_chars = sum(
+            len(content) for message in fitted if isinstance(content := message.get("content"), str)
+        )
+        _check_len(num_chars, "characters", await self.wait_ready(), param="messages")
         render = partial(
             self._chat_template.render,
             fitted,
