@@ -8,6 +8,8 @@ from legato.models.rope import read_rope
 from legato.models.settings import Settings
 from legato.program.ops import Activation, RopeConfig
 
+MAX_LAYERS = 2**12
+MAX_HEAD_DIM = 2**14
 ACTIVATIONS = {
     "silu": Activation.SILU,
     "swish": Activation.SILU,
@@ -56,10 +58,14 @@ def read_head_dim(settings: Settings) -> int:
     hidden_size, num_heads = settings.whole("hidden_size"), settings.whole("num_attention_heads")
     if settings.get("head_dim") is None and hidden_size % num_heads:
         raise settings.error(f"hidden_size {hidden_size} does not divide into {num_heads} heads")
-    head_dim = settings.whole("head_dim", hidden_size // num_heads)
+    head_dim = settings.whole("head_dim", hidden_size // num_heads, most=MAX_HEAD_DIM)
     if head_dim % 2:
         raise settings.error(f"head_dim is {head_dim}; an even one is needed")
     return head_dim
+
+
+def read_num_layers(settings: Settings) -> int:
+    return settings.whole("num_hidden_layers", most=MAX_LAYERS)
 
 
 def read_max_position(settings: Settings) -> int:
@@ -88,7 +94,7 @@ def read_layers(
     is_local    which these are, where layer_types does not say
     local_rope  None: `rope`
     """
-    num_layers = settings.whole("num_hidden_layers")
+    num_layers = read_num_layers(settings)
     kinds = settings.get("layer_types") or [SLIDING if is_local(each) else FULL for each in range(num_layers)]
     if len(kinds) < num_layers or not {FULL, SLIDING}.issuperset(kinds):
         raise settings.error(

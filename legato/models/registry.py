@@ -5,17 +5,17 @@ from difflib import get_close_matches
 from legato.core.errors import ModelError
 from legato.modelfiles.gguf_config import ROPE_TENSORS
 from legato.modelfiles.model_config import ModelConfig
+from legato.models.families.gemma import GEMMA2, GEMMA3
+from legato.models.families.gpt2 import GPT2
+from legato.models.families.granite import GRANITE
+from legato.models.families.llama import LLAMA
+from legato.models.families.mistral import MISTRAL
+from legato.models.families.opt import OPT
+from legato.models.families.phi3 import PHI3
+from legato.models.families.qwen import QWEN2, QWEN3
+from legato.models.families.smollm3 import SMOLLM3
 from legato.models.family import Family, Model
-from legato.models.gemma import GEMMA2, GEMMA3
-from legato.models.gpt2 import GPT2
-from legato.models.granite import GRANITE
-from legato.models.llama import LLAMA
-from legato.models.mistral import MISTRAL
-from legato.models.opt import OPT
-from legato.models.phi3 import PHI3
-from legato.models.qwen import QWEN2, QWEN3
 from legato.models.settings import Settings
-from legato.models.smollm3 import SMOLLM3
 from legato.program.ops import Attention, Program
 from legato.program.stored_tensors import StoredTensors
 
@@ -32,7 +32,10 @@ def build_model(config: ModelConfig) -> Model:
     """
     family = _family_of(config)
     settings = Settings(config.settings, config.source)
-    described = family.describe(settings)
+    try:
+        described = family.describe(settings)
+    except (ArithmeticError, ValueError) as error:  # of a logarithm, a division, a power
+        raise settings.error(f"its numbers do not belong together: {error}") from error
     settings.finish()
     head_dim = next(op.head_dim for op in described.program.ops if isinstance(op, Attention))
     if config.file_format == "hf":

@@ -1,6 +1,6 @@
 """OPT: learned positions from row 2 on, and in its 350M size post-norms and projected embeddings."""
 
-from legato.models.decoder_settings import read_activation
+from legato.models.decoder_settings import read_activation, read_num_layers
 from legato.models.family import Described, Family
 from legato.models.learned_decoder import LearnedDecoderConfig, learned_decoder_program
 from legato.models.names import layer_tensors, whole_tensors
@@ -16,7 +16,7 @@ def describe(settings: Settings) -> Described:
         hidden_size=hidden_size,
         intermediate_size=settings.whole("ffn_dim"),
         embedding_size=settings.whole("word_embed_proj_dim", hidden_size),
-        num_layers=settings.whole("num_hidden_layers"),
+        num_layers=read_num_layers(settings),
         num_heads=num_heads,
         vocab_size=settings.whole("vocab_size"),
         max_position=settings.whole("max_position_embeddings", 2048),

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from legato.models.decoder import decoder_program
-from legato.models.decoder_settings import read_decoder, read_layers, read_window, rope_of
+from legato.models.decoder_settings import read_decoder, read_layers, read_num_layers, read_window, rope_of
 from legato.models.family import Described, Family
 from legato.models.names import GGUF_TENSORS, HF_TENSORS, interleaved
 from legato.models.settings import Settings
 
 
 def describe(settings: Settings) -> Described:
-    num_layers = settings.whole("num_hidden_layers")
+    num_layers = read_num_layers(settings)
     interval = settings.whole("no_rope_layer_interval", 4)
     every = [int((layer + 1) % interval != 0) for layer in range(num_layers)]
     has_rope = settings.get("no_rope_layers") or every  # 1 where there is one, whatever the name says

@@ -1,7 +1,7 @@
 """Phi-3 and Phi-4-mini: a Llama with q, k and v in one matrix and gate and up in another."""
 
 from legato.models.decoder import Layer, decoder_program
-from legato.models.decoder_settings import read_decoder, read_window, rope_of
+from legato.models.decoder_settings import read_decoder, read_num_layers, read_window, rope_of
 from legato.models.family import Described, Family
 from legato.models.names import GGUF_TENSORS, HF_TENSORS, layer_tensors
 from legato.models.rope import rope_parameters
@@ -17,7 +17,7 @@ def describe(settings: Settings) -> Described:
     layer = Layer(rope_of(settings, parameters=parameters), read_window(settings))
     config = read_decoder(
         settings,
-        layers=(layer,) * settings.whole("num_hidden_layers"),
+        layers=(layer,) * read_num_layers(settings),
         norm_eps=settings.number("rms_norm_eps", 1e-5),
         is_fused=True,
     )

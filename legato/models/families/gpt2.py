@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from legato.models.decoder_settings import read_activation
+from legato.models.decoder_settings import MAX_LAYERS, read_activation
 from legato.models.family import Described, Family
 from legato.models.learned_decoder import LearnedDecoderConfig, learned_decoder_program
 from legato.models.names import GGUF_TENSORS, layer_tensors, whole_tensors
@@ -21,7 +21,7 @@ def describe(settings: Settings) -> Described:
         hidden_size=hidden_size,
         intermediate_size=settings.whole("n_inner", settings.get("intermediate_size", 4 * hidden_size)),
         embedding_size=hidden_size,
-        num_layers=settings.whole("n_layer", settings.get("num_hidden_layers")),
+        num_layers=settings.whole("n_layer", settings.get("num_hidden_layers"), most=MAX_LAYERS),
         num_heads=num_heads,
         vocab_size=settings.whole("vocab_size"),
         max_position=settings.whole("n_positions", settings.get("max_position_embeddings", 1024)),
