@@ -45,6 +45,7 @@ class Request:
     arrival: int = 0  # rank of arrival; breaks ties of priority
     cache_salt: str = ""
     ending_ids: frozenset[int] = frozenset()  # end-of-sequence and stop token ids that end this request
+    is_suspect: bool = False  # it may end the engine: its steps are its own until it has sampled
 
     cached_len: int = 0
     device_len: int = 0

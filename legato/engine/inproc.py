@@ -10,6 +10,7 @@ from legato.engine.assembly import Engine
 from legato.engine.loop import handle
 from legato.ipc.client import EngineStage, EngineStatus
 from legato.ipc.messages import AddRequest, EngineStats, Ready, ToEngine
+from legato.ipc.prediction.first_token import FirstToken
 from legato.ipc.reply_router import Reply, ReplyRouter, Sink, StatsSink
 
 
@@ -25,9 +26,11 @@ class InprocClient:
             num_pages=engine.cache.num_pages,
             page_size=engine.cache.page_size,
             numeric_mode=engine.numeric_mode,
+            scheduler=engine.core.scheduler.config,
         )
         self.status = EngineStatus(EngineStage.READY, "waiting for work")
         self._router = ReplyRouter()
+        self._router.begin(self.ready)
         self._inbox: SimpleQueue[Sequence[ToEngine] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="inproc-engine", daemon=True)
         self._is_draining = False
@@ -67,6 +70,9 @@ class InprocClient:
             if self.ready is None:
                 raise self._not_ready()
             self._inbox.put([self._router.expect_stats(sink)])
+
+    def first_token(self, token_ids: Sequence[int], cache_salt: str = "") -> FirstToken | None:
+        return self._router.first_token(token_ids, cache_salt)
 
     @property
     def num_pending(self) -> int:

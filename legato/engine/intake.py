@@ -30,4 +30,5 @@ def open_request(message: AddRequest, limits: RequestLimits, eos_ids: Iterable[i
         priority=message.priority,
         cache_salt=message.cache_salt,
         ending_ids=ending_ids,
+        is_suspect=message.is_suspect,
     )

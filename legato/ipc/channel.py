@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from legato.core.errors import LegatoError
 from legato.ipc.messages import FromEngine, Message, ToEngine
 
 Incoming = TypeVar("Incoming")
@@ -67,10 +68,14 @@ class Channel(Generic[Incoming]):
                 raise ChannelClosedError
             self._buffer += data
 
-    def close(self) -> None:
-        """Close both directions; a reader at either end sees the end of the stream."""
+    def hang_up(self) -> None:
+        """End both directions: a reader at either end, in any thread, sees the end of the stream."""
         with contextlib.suppress(OSError):  # the other end may have been first
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Hang up, and give the descriptor back."""
+        self.hang_up()
         self._socket.close()
 
     def _take_frames(self) -> list[Incoming]:
@@ -85,7 +90,7 @@ class Channel(Generic[Incoming]):
                 break
             try:
                 messages += self._decoder.decode(bytes(self._buffer[start + _LENGTH.size : end]))
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, LegatoError) as error:  # a value that its class refuses
                 raise ChannelClosedError(f"a frame that is not of our protocol: {error}") from error
             start = end
         del self._buffer[:start]

@@ -25,6 +25,7 @@ from legato.ipc.messages import (
     StartFailed,
     TokenOutput,
 )
+from legato.ipc.prediction.first_token import FirstToken, FirstTokenPredictor
 from legato.ipc.reply_router import ReplyRouter, Sink, StatsSink
 from legato.ipc.supervisor import EngineProcess, RestartBudget, Watchdog, start_engine
 
@@ -45,8 +46,15 @@ class EngineStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
+    """Where an engine is, and how it got there.
+
+    detail     the last stage of the start that is done, or why the engine is gone
+    is_second  another engine has worked before this one
+    """
+
     stage: EngineStage
-    detail: str = ""  # the last stage of the start that is done, or why the engine is gone
+    detail: str = ""
+    is_second: bool = False
 
 
 class EngineClient(Protocol):
@@ -84,6 +92,9 @@ class EngineClient(Protocol):
 
     def query_stats(self, sink: StatsSink) -> None:
         """Ask for statistics with the ledger of each request. Raises NotReadyError."""
+
+    def first_token(self, token_ids: Sequence[int], cache_salt: str = "") -> FirstToken | None:
+        """When a prompt that came now would have its first token; None where that cannot be told."""
 
     @property
     def num_pending(self) -> int:
@@ -125,7 +136,7 @@ class ProcessClient:
         self._ready: Ready | None = None
         self._was_ready = False
         self._is_draining = False
-        self._router = ReplyRouter()
+        self._router = ReplyRouter(FirstTokenPredictor(config))
         self._outbox: Outbox | None = None  # of the engine that runs
         self._process: EngineProcess | None = None
         self._thread: threading.Thread | None = None
@@ -191,6 +202,9 @@ class ProcessClient:
             if self._status.stage is not EngineStage.READY or self._outbox is None:
                 raise self._not_ready()
             self._outbox.put(encode_frame([self._router.expect_stats(sink)]))
+
+    def first_token(self, token_ids: Sequence[int], cache_salt: str = "") -> FirstToken | None:
+        return self._router.first_token(token_ids, cache_salt)
 
     @property
     def num_pending(self) -> int:
@@ -258,7 +272,8 @@ class ProcessClient:
         try:
             process = self._spawn()
         except OSError as error:
-            return f"the engine process could not be started: {error}", False
+            # after an engine that worked it is a shortage, of memory or descriptors, which may pass
+            return f"the engine process could not be started: {error}", self._was_ready
         with self._changed:
             self._process = process
             outbox = self._outbox = Outbox()
@@ -322,6 +337,7 @@ class ProcessClient:
                 self._advance(EngineStage.LOADING, message.stage)
                 logger.info("start: %s %.2f s (%s)", message.stage, message.seconds, message.detail)
             case Ready():
+                self._router.begin(message)
                 with self._changed:
                     self._ready = message
                     self._was_ready = True
@@ -334,8 +350,6 @@ class ProcessClient:
                 self._router.route(message)
                 if isinstance(message, TokenOutput):
                     self._budget.refill()  # an engine that gives tokens works
-                with self._changed:
-                    self._send_unsent()  # those who waited for the end of a trial
 
     def _advance(self, stage: EngineStage, detail: str) -> None:
         """Move on, unless the client was closed meanwhile: that is for good."""
@@ -344,7 +358,7 @@ class ProcessClient:
                 self._set_status(stage, detail)
 
     def _set_status(self, stage: EngineStage, detail: str) -> None:
-        self._status = EngineStatus(stage, detail)
+        self._status = EngineStatus(stage, detail, is_second=self._was_ready)
         self._changed.notify_all()
         if stage is not EngineStage.LOADING:
             for settled in list(self._unsettled):
@@ -367,8 +381,11 @@ class ProcessClient:
 
 
 def _write(process: EngineProcess, outbox: Outbox) -> None:
-    while (frame := outbox.get()) is not None:
-        try:
+    """Send what is put on the outbox. What cannot be sent is lost with this engine, not without it."""
+    try:
+        while (frame := outbox.get()) is not None:
             process.channel.send_frame(frame)
-        except ChannelClosedError:
-            return  # the reader sees it too
+    except ChannelClosedError:
+        pass
+    finally:
+        process.channel.hang_up()  # the reader hears it, and the next engine is told everything again

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from legato.core.config import EngineConfig
+from legato.core.config import EngineConfig, SchedulerConfig
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.core.timing import Timing
@@ -26,6 +26,7 @@ class AddRequest(Message, frozen=True):
 
     is_resumed  another engine had accepted it and is gone; it does not queue up again
     output_ids  tokens which that engine had given: the answer goes on after them
+    is_suspect  engines have died in its steps: nobody is computed beside it until it has a token of this one
     """
 
     request_id: str
@@ -36,6 +37,7 @@ class AddRequest(Message, frozen=True):
     cache_salt: str = ""
     is_resumed: bool = False
     output_ids: list[int] = []
+    is_suspect: bool = False
 
 
 class Abort(Message, frozen=True):
@@ -66,7 +68,10 @@ class Progress(Message, frozen=True):
 
 
 class Ready(Message, frozen=True):
-    """The engine waits for work."""
+    """The engine waits for work.
+
+    scheduler  its bounds on requests, steps and the queue, as they were resolved
+    """
 
     max_model_len: int
     vocab_size: int
@@ -74,6 +79,7 @@ class Ready(Message, frozen=True):
     num_pages: int
     page_size: int
     numeric_mode: str
+    scheduler: SchedulerConfig
 
 
 class StartFailed(Message, frozen=True):
@@ -154,18 +160,26 @@ class EngineStats(Message, frozen=True):
     """The engine's gauges and counters; sent after each step, and with `requests` when asked.
 
     Pages: held by requests + cached without a holder + free = all. Prefix counters are in tokens.
+
+    waiting_tokens    of the prompts of those that wait
+    prefilled_tokens  computed for prompts whose first token has not come
+    tokens, busy_s    of all steps that are over: what they computed, and how long something was computed
     """
 
     query_id: str = ""
     step: int = 0
     running: int = 0
     waiting: int = 0
+    waiting_tokens: int = 0
     pages_held: int = 0
     pages_cached: int = 0
     pages_free: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
     preemptions: int = 0
+    prefilled_tokens: int = 0
+    tokens: int = 0
+    busy_s: float = 0.0
     rounds: int = 0
     requests: list[RequestStats] = []
 

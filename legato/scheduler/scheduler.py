@@ -9,7 +9,7 @@ from legato.core.config import SchedulerConfig
 from legato.core.plan import RowError, StepOutput, StepPlan, TokenLogprobs
 from legato.core.request import Request, RequestState
 from legato.core.sampling_params import FinishReason
-from legato.kvcache.manager import KVCacheManager
+from legato.kvcache.manager import KVCacheManager, SavedPages
 from legato.scheduler.admission import Admission
 from legato.scheduler.policy import BatchingPolicy
 from legato.scheduler.step_draft import StepDraft
@@ -79,6 +79,7 @@ class Scheduler:
         self._rows = rows
         self._admission = Admission(config, kv)
         self._requests: dict[str, Request] = {}  # waiting and running
+        self._suspects: dict[str, Request] = {}  # of these, those that must be computed alone, for now
         self._arrivals = count()
         self._turns = count()
         self._step = 0
@@ -104,6 +105,31 @@ class Scheduler:
         request.arrival = next(self._arrivals)
         self._requests[request.request_id] = request
         self.waiting.add(request)
+        if request.is_suspect:
+            self._suspects[request.request_id] = request
+
+    def restore(self, requests: Sequence[Request], pages: SavedPages, members: Sequence[str]) -> None:
+        """Go on where another scheduler is; nothing was done with this one before.
+
+        requests  that one's, in order of arrival; they become this one's; suspects are still to be tried
+        pages     kv.save() of that one
+        members   the requests that are policy.members()
+        """
+        rows = sorted(self._rows.allocate() for _ in range(self._rows.available_size))
+        for row in set(rows).difference(request.row for request in requests if request.row is not None):
+            self._rows.free(row)
+        self.kv.restore(pages)
+        for request in requests:
+            request.arrival = next(self._arrivals)
+            self._requests[request.request_id] = request
+            if request.is_suspect:
+                self._suspects[request.request_id] = request
+            if request.is_admitted:
+                self.running[request.request_id] = request
+            else:
+                self.waiting.add(request)
+        self._turns = count(1 + max((request.last_turn for request in requests), default=-1))
+        self.policy.restore([self._requests[request_id] for request_id in members])
 
     def abort(self, request_id: str) -> None:
         """End a request that nobody waits for; unknown ids have ended already."""
@@ -113,7 +139,9 @@ class Scheduler:
     def plan(self) -> StepPlan:
         """Choose what the next step computes, in the policy's order, within the budgets."""
         draft = StepDraft(self._step, self.config.max_step_tokens, self.config.max_step_scores)
-        self.policy.fill(draft, self._add_decodes, self._add_prefills)
+        self._try_suspect(draft)
+        if not draft.chunks:
+            self.policy.fill(draft, self._add_decodes, self._add_prefills)
         if draft.chunks:
             self._step += 1
         return draft.finish()
@@ -122,6 +150,8 @@ class Scheduler:
         """Count a step whose forward is on its way: device progress, before any token value is known."""
         for chunk in plan.chunks:
             request = self.running[chunk.request_id]
+            if chunk.samples or chunk.completes:
+                self._suspects.pop(chunk.request_id, None)
             if chunk.samples:
                 request.complete_one()
             elif chunk.completes:
@@ -169,6 +199,18 @@ class Scheduler:
         scores, request.prompt_logprobs = request.prompt_logprobs, []  # sent once, then kept by nobody
         return NewToken(request, index, token_id, logprobs, scores)
 
+    def _try_suspect(self, draft: StepDraft) -> None:
+        """Give the step to a suspect alone, if one is left and has room: all others are soon to go on."""
+        suspect = next(iter(self._suspects.values()), None)
+        if suspect is None:
+            return
+        if not suspect.is_admitted:
+            has_row = self._rows.available_size > 0
+            if not has_row or not self._admission.fits(suspect, self._half_prefilled()):
+                return
+            self._admit(suspect)
+        self._add_chunk(suspect, draft)
+
     # A step, in the order in which continuous batching fills it.
 
     def _add_decodes(self, draft: StepDraft) -> None:
@@ -194,6 +236,8 @@ class Scheduler:
         for request in candidates:
             if not draft.tokens_left or not self._rows.available_size or draft.has_preempted:
                 return
+            if request.request_id in self._suspects:
+                return  # its turn comes as soon as it has room
             if not self._admission.fits(request, self._half_prefilled()):
                 return
             self._admit(request)
@@ -308,5 +352,6 @@ class Scheduler:
         else:
             self.waiting.remove(request)
         del self._requests[request.request_id]
+        self._suspects.pop(request.request_id, None)
         request.finish(reason)
         self.policy.on_end(request)

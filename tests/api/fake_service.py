@@ -23,6 +23,8 @@ class FakeService:
         self.num_starts = 0
         self.num_closes = 0
         self.is_draining = False
+        self.num_pending = 0
+        self.predicted_s: float | None = None
         self.engine_stats: EngineStats | None = EngineStats(pages_free=64)
         self.current_state = ServiceState(stage="serving", is_ready=True, is_alive=True, progress=1.0)
 
@@ -42,12 +44,11 @@ class FakeService:
     def state(self) -> ServiceState:
         return self.current_state
 
+    def first_token_s(self) -> float | None:
+        return self.predicted_s
+
     def drain(self) -> None:
         self.is_draining = True
-
-    @property
-    def num_pending(self) -> int:
-        return 0
 
     async def close(self) -> None:
         self.num_closes += 1
