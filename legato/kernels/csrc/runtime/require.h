@@ -1,4 +1,4 @@
-// How what does not fit is refused: std::invalid_argument with a text that names it.
+// What is said of an argument that does not fit: std::invalid_argument, which Python sees as ValueError.
 #pragma once
 
 #include <cstdint>
