@@ -29,5 +29,6 @@ def open_request(message: AddRequest, limits: RequestLimits, eos_ids: Iterable[i
         seed=message.seed,
         priority=message.priority,
         cache_salt=message.cache_salt,
+        tenant=message.tenant,
         ending_ids=ending_ids,
     )

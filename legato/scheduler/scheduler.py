@@ -1,5 +1,6 @@
 """The scheduler: plan() a step, note that it was launched, update() with what it sampled."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -11,6 +12,7 @@ from legato.core.request import Request, RequestState
 from legato.core.sampling_params import FinishReason
 from legato.kvcache.manager import KVCacheManager
 from legato.scheduler.admission import Admission
+from legato.scheduler.fair_sharing import TenantAccounts, choose_who_yields
 from legato.scheduler.policy import BatchingPolicy
 from legato.scheduler.step_draft import StepDraft
 from legato.scheduler.waiting_queue import WaitingQueue
@@ -73,7 +75,8 @@ class Scheduler:
         self.config = config
         self.policy = policy
         self.kv = kv
-        self.waiting = WaitingQueue()
+        self.tenants = TenantAccounts(config)
+        self.waiting = WaitingQueue(self.tenants.service)
         self.running: dict[str, Request] = {}  # those that hold a row
         self.num_preemptions = 0
         self._rows = rows
@@ -102,6 +105,9 @@ class Scheduler:
     def add(self, request: Request) -> None:
         """Queue a request that was checked to fit the context and the pool."""
         request.arrival = next(self._arrivals)
+        if not self.config.is_fair:
+            request.tenant = ""
+        self.tenants.arrive(request.tenant, is_backlogged=bool(self.waiting.of(request.tenant)))
         self._requests[request.request_id] = request
         self.waiting.add(request)
 
@@ -113,7 +119,12 @@ class Scheduler:
     def plan(self) -> StepPlan:
         """Choose what the next step computes, in the policy's order, within the budgets."""
         draft = StepDraft(self._step, self.config.max_step_tokens, self.config.max_step_scores)
+        if self.tenants.is_shared:
+            self._share(draft)
         self.policy.fill(draft, self._add_decodes, self._add_prefills)
+        if self.tenants.is_shared:
+            for chunk in draft.chunks.values():
+                self.tenants.charge(self.running[chunk.request_id].tenant, chunk)
         if draft.chunks:
             self._step += 1
         return draft.finish()
@@ -174,10 +185,12 @@ class Scheduler:
     def _add_decodes(self, draft: StepDraft) -> None:
         decoding = [request for request in self.running.values() if request.can_decode]
         decoding.sort(key=lambda request: (request.last_turn, request.age_key))  # more than fit take turns
+        if draft.light:
+            decoding = self._within_share(decoding, draft)
         chosen = decoding[: draft.tokens_left]
         for request in chosen:
             request.last_turn = next(self._turns)
-        chosen.sort(key=lambda request: request.age_key)  # so a victim is younger, hence not in the draft
+        chosen.sort(key=draft.order_key)  # so a victim is younger, hence not in the draft
         for request in chosen:
             if request.is_admitted and self._grow_or_preempt(request, draft):
                 draft.add(request, self.kv.pages(request.request_id))
@@ -187,17 +200,20 @@ class Scheduler:
             draft.tokens_left = min(draft.tokens_left, self.config.mixed_prefill_tokens)
         draft.fair_share = self.config.long_prefill_tokens or max(1, draft.tokens_left // 2)
         half_prefilled = self._half_prefilled()
+        half_prefilled.sort(key=draft.is_heavy)  # stable: by age where nobody is
         for request in half_prefilled:
-            if request.is_admitted and draft.tokens_left and not self._add_chunk(request, draft):
+            if request.is_admitted and draft.room_for(request) and not self._add_chunk(request, draft):
                 return  # no page for an older prompt: nothing for a newer one
         candidates = self.policy.admissible(self.waiting, len(self.running), self._rows.available_size)
         for request in candidates:
-            if not draft.tokens_left or not self._rows.available_size or draft.has_preempted:
-                return
-            if not self._admission.fits(request, self._half_prefilled()):
+            if not draft.room_for(request) or draft.has_preempted or not self._has_room(request):
                 return
             self._admit(request)
             self._add_chunk(request, draft)
+
+    def _has_room(self, request: Request) -> bool:
+        """Whether there are a row and pages for the known tokens of a request that waits."""
+        return self._rows.available_size > 0 and self._admission.fits(request, self._half_prefilled())
 
     def _half_prefilled(self) -> list[Request]:
         prefilling = [
@@ -208,8 +224,7 @@ class Scheduler:
     def _add_chunk(self, request: Request, draft: StepDraft) -> bool:
         """Grant the request its next chunk; False when there is no page for it."""
         self._skip_computed(request)
-        others_wait = len(self._half_prefilled()) > 1 or bool(self.waiting)
-        limit = draft.chunk_limit(request, others_wait=others_wait)
+        limit = draft.chunk_limit(request, others_wait=self._others_wait(request, draft))
         if limit == 0:
             return True  # its scores come in a later step; what others need is not scarce
         chunk_len = self._admission.chunk_len(request, limit)
@@ -230,6 +245,12 @@ class Scheduler:
         if not request.is_scored:
             self.kv.commit(request.request_id, request.token_ids[: request.device_len])
         return True
+
+    def _others_wait(self, request: Request, draft: StepDraft) -> bool:
+        """Whether other prompts want a part of the step; for a light tenant's, those of heavy ones do not count."""
+        if not draft.light or draft.is_heavy(request):
+            return len(self._half_prefilled()) > 1 or bool(self.waiting)
+        return sum(not draft.is_heavy(other) for other in self._half_prefilled()) > 1
 
     def _skip_computed(self, request: Request) -> None:
         """Let the request take over what others have computed of its tokens since its last chunk."""
@@ -261,8 +282,58 @@ class Scheduler:
                 for request in self.running.values()
                 if request.request_id not in draft.chunks and not self._admission.is_reserved(request)
             ),
-            key=lambda request: request.age_key,
+            key=draft.order_key,
         )
+
+    # Where tenants share: some have been served much less than others, and must not be held up by them.
+
+    def _share(self, draft: StepDraft) -> None:
+        """Limit the step for the sake of light tenants, if there are any, and admit those of them who wait."""
+        draft.light = self.tenants.light_tenants()
+        if not draft.light:
+            return
+        firsts = [line[0] for tenant in draft.light if (line := self.waiting.of(tenant))]
+        admitted = [request for request in self.running.values() if request.tenant in draft.light]
+        draft.light_priority = min((request.priority for request in firsts + admitted), default=0)
+        draft.heavy_left = self.tenants.heavy_tokens(draft.light, self.running.values())
+        for request in self.waiting.first(self.config.max_num_seqs) if firsts else ():
+            if draft.is_heavy(request) or not self._make_room(request, draft):
+                return
+            self._admit(request)
+
+    def _make_room(self, request: Request, draft: StepDraft) -> bool:
+        """Let heavy tenants yield rows and pages to the request; False when they need not give so much."""
+        while not self._has_room(request):
+            heavy = [other for other in self.running.values() if draft.is_heavy(other)]
+            candidates = [other for other in heavy if self._admission.may_yield(other)]
+            if self._rows.available_size:
+                num_pages = self.kv.pages_for(self._admission.kv_len(request))
+                victim = choose_who_yields(request, candidates, self._pages_of_tenants(), num_pages)
+            else:
+                rows = Counter(other.tenant for other in self.running.values())
+                victim = choose_who_yields(request, candidates, rows, 1)
+            if victim is None:
+                return False
+            self._preempt(victim, draft)
+            victim.num_yields += 1
+        return True
+
+    def _pages_of_tenants(self) -> Counter[str]:
+        pages: Counter[str] = Counter()
+        for request in self.running.values():
+            pages[request.tenant] += len(self.kv.pages(request.request_id))
+        return pages
+
+    def _within_share(self, decoding: list[Request], draft: StepDraft) -> list[Request]:
+        """Those of light tenants, then as many others as the step has room for, and half as many beside prompts."""
+        light = [request for request in decoding if not draft.is_heavy(request)]
+        heavy = [request for request in decoding if draft.is_heavy(request)]
+        if heavy and len(light) >= draft.tokens_left > 1:
+            light = light[: draft.tokens_left - 1]
+        num_heavy = draft.heavy_left
+        if len(decoding) < len(self.running) or (self.waiting and self._rows.available_size):
+            num_heavy = -(-num_heavy // 2)
+        return light + heavy[:num_heavy]
 
     # Taking a row and pages, and giving them back: each in one place.
 
@@ -308,4 +379,5 @@ class Scheduler:
             self.waiting.remove(request)
         del self._requests[request.request_id]
         request.finish(reason)
+        self.tenants.end(request.tenant)
         self.policy.on_end(request)
