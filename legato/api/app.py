@@ -15,6 +15,7 @@ from legato.api.answers.plain import cancel_and_wait
 from legato.api.answers.running import RunningCalls
 from legato.api.errors import install_error_handlers
 from legato.api.routes import abort, anthropic, lesson, openai, ops, responses, tokenizer
+from legato.api.routes.deep_check import DeepCheck
 from legato.api.routes.vllm_proxy import VllmProxy
 from legato.api.service import ModelService, ServedModels
 from legato.api.transport.auth import Authentication
@@ -76,6 +77,7 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
     app.state.is_strict = server.strict
     app.state.on_start = log_start
     app.state.metrics = _metrics(models)
+    app.state.deep_check = DeepCheck()
     app.state.vllm = VllmProxy(server.vllm_url)
     for routes in (openai, responses, anthropic, tokenizer, abort, lesson, ops):
         app.include_router(routes.router)

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import Request
 
 from legato.api.answers.chat import ChatStream
+from legato.api.answers.deadlines import Deadlines
 from legato.api.answers.measured import open_stream
 from legato.api.service import ModelService
 from legato.core.errors import RequestError
@@ -44,7 +45,7 @@ class ChatCall:
 async def open_chat(request: Request, service: ModelService, call: ChatCall) -> ChatStream:
     """Apply the chat template and queue the answers. Raises LegatoError when nothing was queued."""
     use = check_tools(call.tools, call.tool_choice, parallel=call.parallel_tool_calls)
-    prompt = await _chat_prompt(service, call, () if use is None else use.tools)
+    prompt = await _chat_prompt(request, service, call, () if use is None else use.tools)
     params, options, make_reader = call.params, dict(call.submit_options), None
     if use is not None:
         tool_format = service.generator.tool_format
@@ -66,10 +67,13 @@ async def open_chat(request: Request, service: ModelService, call: ChatCall) -> 
     return ChatStream(stream, make_reader, is_said=use is None or not use.is_forced)
 
 
-async def _chat_prompt(service: ModelService, call: ChatCall, tools: Sequence[Tool]) -> list[int]:
+async def _chat_prompt(
+    request: Request, service: ModelService, call: ChatCall, tools: Sequence[Tool]
+) -> list[int]:
     """The prompt's ids. Raises RequestError that names the body's own field."""
     try:
-        return await service.generator.chat_prompt(call.messages, tools=tools, **call.template_options)
+        async with Deadlines.of(request).while_queueing():
+            return await service.generator.chat_prompt(call.messages, tools=tools, **call.template_options)
     except RequestError as error:
         if error.param == "messages":
             error.param = call.prompt_field

@@ -14,7 +14,7 @@ from legato.core.config import EngineConfig
 from legato.core.errors import ClosedError, EngineDiedError, LegatoError, ModelError, NotReadyError
 from legato.core.own_thread import in_own_thread
 from legato.frontend.open_llm import OpenedModel, open_llm
-from legato.ipc.client import EngineStage
+from legato.ipc.client import EngineClient, EngineStage
 from legato.ipc.messages import EngineStats, Failed
 from legato.modelfiles.catalog import served_name
 from legato.modelfiles.fingerprint import weights_fingerprint
@@ -107,12 +107,12 @@ class EngineService:
             reason = f"the server is shutting down; requests that still run: {client.num_pending}"
             return ServiceState(stage="draining", is_ready=False, is_alive=True, reason=reason)
         if status.stage is EngineStage.READY:
-            return ServiceState(stage="ready", is_ready=True, is_alive=True, progress=1.0)
+            return _working(client)
         if status.stage is not EngineStage.LOADING:
             return _gone(status.stage, status.detail)
         is_stage = not status.detail or status.detail in _PROGRESS  # else it says why the engine starts again
         return ServiceState(
-            stage=status.stage,
+            stage="respawning" if status.is_second else "loading",
             is_ready=False,
             is_alive=True,
             reason=f"loading, done: {status.detail or 'nothing yet'}" if is_stage else status.detail,
@@ -161,6 +161,35 @@ class EngineService:
         if self._opened is None:
             raise NotReadyError("the model is not open yet; try again soon")
         return self._opened
+
+
+def _working(client: EngineClient) -> ServiceState:
+    """Of an engine that works: it is not ready while its queue has no room for another request."""
+    excess = _excess_of_queue(client)
+    if excess is None:
+        return ServiceState(stage="ready", is_ready=True, is_alive=True, progress=1.0)
+    return ServiceState(
+        stage="overloaded",
+        is_ready=False,
+        is_alive=True,
+        reason=excess,
+        progress=1.0,
+        retry_after_s=client.retry_after_s(),
+    )
+
+
+def _excess_of_queue(client: EngineClient) -> str | None:
+    """Why a request that came now would be refused, by what the engine has said last."""
+    if client.ready is None:
+        return None
+    config, stats = client.ready.scheduler, client.latest_stats
+    num_waiting = stats.waiting - (config.max_num_seqs - stats.running)  # for others to end
+    if num_waiting >= config.max_queued:
+        return f"{num_waiting} requests wait, the limit is {config.max_queued}"
+    limit = config.max_queued_tokens
+    if limit is not None and num_waiting >= 0 and stats.waiting_tokens >= limit:
+        return f"prompts of {stats.waiting_tokens} tokens wait, the limit is {limit}"
+    return None
 
 
 def _gone(stage: str, reason: str) -> ServiceState:

@@ -13,7 +13,7 @@ from legato.ipc.messages import EngineStats
 class ServiceState:
     """How a model's engine is.
 
-    stage     of the start or the end, e.g. "loading weights", "serving", "respawning", "draining"
+    stage     of the start or the end, e.g. "loading", "respawning", "ready", "overloaded", "draining"
     is_ready  takes requests now
     is_alive  serves, or will without anybody's help (loading, respawning): /health is 200
     reason    why it is not ready, or not alive; "" when it is
@@ -103,9 +103,3 @@ class ServedModels:
             known = ", ".join(self._by_name)
             raise UnknownModelError(f"model {name[:80]!r} is not served here; served: {known}", param="model")
         return name, self._by_name[name]
-
-    async def find_started(self, name: str | None) -> tuple[str, ModelService]:
-        """Like find(); its engine is started when no lifespan has done so."""
-        name, service = self.find(name)
-        await service.start()
-        return name, service

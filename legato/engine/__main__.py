@@ -64,6 +64,7 @@ def serve(channel: Channel[ToEngine], board: ProgressBoard) -> str:
                 num_pages=engine.cache.num_pages,
                 page_size=engine.cache.page_size,
                 numeric_mode=engine.numeric_mode,
+                scheduler=engine.core.scheduler.config,
             ),
             engine.core.stats(),
         ]

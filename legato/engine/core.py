@@ -115,6 +115,7 @@ class Core:
             step=self._num_steps,
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
+            waiting_tokens=scheduler.waiting.num_prompt_tokens,
             pages_held=usage.held,
             pages_cached=usage.cached,
             pages_free=usage.free,

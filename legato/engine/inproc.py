@@ -25,6 +25,7 @@ class InprocClient:
             num_pages=engine.cache.num_pages,
             page_size=engine.cache.page_size,
             numeric_mode=engine.numeric_mode,
+            scheduler=engine.core.scheduler.config,
         )
         self.status = EngineStatus(EngineStage.READY, "waiting for work")
         self._router = ReplyRouter()

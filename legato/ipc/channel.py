@@ -67,10 +67,14 @@ class Channel(Generic[Incoming]):
                 raise ChannelClosedError
             self._buffer += data
 
-    def close(self) -> None:
-        """Close both directions; a reader at either end sees the end of the stream."""
+    def hang_up(self) -> None:
+        """End both directions: a reader at either end, in any thread, sees the end of the stream."""
         with contextlib.suppress(OSError):  # the other end may have been first
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Hang up, and give the descriptor back."""
+        self.hang_up()
         self._socket.close()
 
     def _take_frames(self) -> list[Incoming]:

@@ -45,8 +45,15 @@ class EngineStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
+    """Where an engine is, and how it got there.
+
+    detail     the last stage of the start that is done, or why the engine is gone
+    is_second  another engine has worked before this one
+    """
+
     stage: EngineStage
-    detail: str = ""  # the last stage of the start that is done, or why the engine is gone
+    detail: str = ""
+    is_second: bool = False
 
 
 class EngineClient(Protocol):
@@ -258,7 +265,8 @@ class ProcessClient:
         try:
             process = self._spawn()
         except OSError as error:
-            return f"the engine process could not be started: {error}", False
+            # after an engine that worked it is a shortage, of memory or descriptors, which may pass
+            return f"the engine process could not be started: {error}", self._was_ready
         with self._changed:
             self._process = process
             outbox = self._outbox = Outbox()
@@ -344,7 +352,7 @@ class ProcessClient:
                 self._set_status(stage, detail)
 
     def _set_status(self, stage: EngineStage, detail: str) -> None:
-        self._status = EngineStatus(stage, detail)
+        self._status = EngineStatus(stage, detail, is_second=self._was_ready)
         self._changed.notify_all()
         if stage is not EngineStage.LOADING:
             for settled in list(self._unsettled):
@@ -367,8 +375,11 @@ class ProcessClient:
 
 
 def _write(process: EngineProcess, outbox: Outbox) -> None:
-    while (frame := outbox.get()) is not None:
-        try:
+    """Send what is put on the outbox. What cannot be sent is lost with this engine, not without it."""
+    try:
+        while (frame := outbox.get()) is not None:
             process.channel.send_frame(frame)
-        except ChannelClosedError:
-            return  # the reader sees it too
+    except ChannelClosedError:
+        pass
+    finally:
+        process.channel.hang_up()  # the reader hears it, and the next engine is told everything again

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from legato.core.config import EngineConfig
+from legato.core.config import EngineConfig, SchedulerConfig
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.core.timing import Timing
@@ -68,7 +68,10 @@ class Progress(Message, frozen=True):
 
 
 class Ready(Message, frozen=True):
-    """The engine waits for work."""
+    """The engine waits for work.
+
+    scheduler  its bounds on requests, steps and the queue, as they were resolved
+    """
 
     max_model_len: int
     vocab_size: int
@@ -76,6 +79,7 @@ class Ready(Message, frozen=True):
     num_pages: int
     page_size: int
     numeric_mode: str
+    scheduler: SchedulerConfig
 
 
 class StartFailed(Message, frozen=True):
@@ -156,12 +160,15 @@ class EngineStats(Message, frozen=True):
     """The engine's gauges and counters; sent after each step, and with `requests` when asked.
 
     Pages: held by requests + cached without a holder + free = all. Prefix counters are in tokens.
+
+    waiting_tokens  of the prompts of those that wait
     """
 
     query_id: str = ""
     step: int = 0
     running: int = 0
     waiting: int = 0
+    waiting_tokens: int = 0
     pages_held: int = 0
     pages_cached: int = 0
     pages_free: int = 0

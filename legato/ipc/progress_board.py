@@ -34,8 +34,12 @@ class ProgressBoard:
     @classmethod
     def create(cls) -> "ProgressBoard":
         fd = _anonymous_file()
-        os.ftruncate(fd, SIZE)
-        return cls(fd)
+        try:
+            os.ftruncate(fd, SIZE)
+            return cls(fd)
+        except BaseException:
+            os.close(fd)
+            raise
 
     def pulse(self) -> memoryview:
         """[1] uint64: its writer counts up in it while a step computes. The board must outlive it."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from legato.ipc.channel import Channel, client_end
@@ -107,11 +108,24 @@ class Watchdog:
 def start_engine(module: str = "legato.engine") -> EngineProcess:
     """Start an engine process; it waits for its Start message. Raises OSError when it cannot be started."""
     board = ProgressBoard.create()
-    ours, theirs = socket.socketpair()
+    with ExitStack() as undo:
+        undo.callback(board.close)
+        ours, theirs = socket.socketpair()
+        undo.callback(ours.close)
+        process = _spawn(module, theirs, board)
+        undo.pop_all()  # there is a process, so both live as long as it does
+    logger.info(
+        "start: parent pid %d, engine pid %d, by subprocess over a socket pair", os.getpid(), process.pid
+    )
+    return EngineProcess(process, client_end(ours), board)
+
+
+def _spawn(module: str, theirs: socket.socket, board: ProgressBoard) -> "subprocess.Popen[bytes]":
+    """The process, which has its own copies of both descriptors; our copy of its socket is closed."""
     with theirs:
         level = logging.getLevelName(logging.getLogger().getEffectiveLevel())
         fds = (theirs.fileno(), board.fd)
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [
                 sys.executable,
                 "-m",
@@ -130,7 +144,3 @@ def start_engine(module: str = "legato.engine") -> EngineProcess:
             process_group=0,  # Ctrl-C on a terminal is for us alone: we end the engine
             env=os.environ | _ENGINE_ENVIRONMENT,
         )
-    logger.info(
-        "start: parent pid %d, engine pid %d, by subprocess over a socket pair", os.getpid(), process.pid
-    )
-    return EngineProcess(process, client_end(ours), board)

@@ -238,6 +238,7 @@ class Scheduler:
         grown = self.kv.grow(request.request_id, request.device_len + chunk_len)
         assert grown, "chunk_len promised these pages"
         request.grant_prefill(chunk_len)
+        request.last_turn = next(self._turns)  # who comes to decode stands behind those who wait for a turn
         draft.add(request, self.kv.pages(request.request_id))
         # From here on, those that begin alike share these pages, in this very plan: who is in it is no
         # victim, and a step writes the K/V of all its tokens before it reads any. A scored request computes

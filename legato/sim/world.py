@@ -177,7 +177,7 @@ class World:
         self._is_hung = False
         self._decoding: set[str] = set()  # after the step before
         self._num_turns = 0  # steps in which somebody decoded
-        self._last_turn: dict[str, int] = {}  # request id -> turn in which it last moved, or was admitted
+        self._due: dict[str, int] = {}  # request id -> turn by which it moves again, if it decodes
 
     def _take_messages(self) -> None:
         while self._to_engine:
@@ -201,12 +201,11 @@ class World:
         decoding = {each for each in running if running[each].state is RequestState.DECODING}
         self._num_turns += not self._decoding.isdisjoint(moved)  # the end of a prompt is no turn
         self._decoding = decoding
-        self._last_turn = {each: self._last_turn.get(each, self._num_turns) for each in running}
-        self._last_turn |= {each: self._num_turns for each in moved if each in running}
-        patience = 2 + 2 * -(-len(decoding) // self._setup.max_step_tokens)
+        turns = 2 + -(-len(decoding) // self._setup.max_step_tokens)  # one for each who may be before it
+        due = self._num_turns + turns
+        self._due = {each: due if each in moved else self._due.get(each, due) for each in running}
         for request_id in decoding:
-            waited = self._num_turns - self._last_turn[request_id]
-            assert waited <= patience, f"{request_id} decodes, and {waited} turns have passed it by"
+            assert self._num_turns <= self._due[request_id], f"{request_id} decodes, and is passed by"
 
     def _open_ids(self) -> list[str]:
         return [name for name, client in self._clients.items() if not client.has_left and client.end is None]

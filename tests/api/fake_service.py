@@ -23,6 +23,7 @@ class FakeService:
         self.num_starts = 0
         self.num_closes = 0
         self.is_draining = False
+        self.num_pending = 0
         self.engine_stats: EngineStats | None = EngineStats(pages_free=64)
         self.current_state = ServiceState(stage="serving", is_ready=True, is_alive=True, progress=1.0)
 
@@ -44,10 +45,6 @@ class FakeService:
 
     def drain(self) -> None:
         self.is_draining = True
-
-    @property
-    def num_pending(self) -> int:
-        return 0
 
     async def close(self) -> None:
         self.num_closes += 1

@@ -8,11 +8,29 @@ from typing import Any
 import pytest
 
 from legato.api.engine_service import EngineService
-from legato.core.config import EngineConfig
+from legato.core.config import EngineConfig, SchedulerConfig
 from legato.core.errors import ClosedError, EngineDiedError, ModelError
 from legato.ipc.client import EngineStage, EngineStatus
-from legato.ipc.messages import EngineStats, Failed
+from legato.ipc.messages import EngineStats, Failed, Ready
 from legato.ipc.reply_router import StatsSink
+
+READY = Ready(
+    max_model_len=64,
+    vocab_size=256,
+    eos_ids=[],
+    num_pages=8,
+    page_size=16,
+    numeric_mode="fake",
+    scheduler=SchedulerConfig(
+        max_num_seqs=4,
+        max_step_tokens=64,
+        mixed_prefill_tokens=16,
+        long_prefill_tokens=None,
+        max_model_len=64,
+        max_queued=3,
+        max_queued_tokens=100,
+    ),
+)
 
 
 class FakeClient:
@@ -21,11 +39,17 @@ class FakeClient:
     def __init__(self) -> None:
         self.status = EngineStatus(EngineStage.READY)
         self.is_draining = False
+        self.num_pending = 0
+        self.ready = READY
+        self.latest_stats = EngineStats()
         self.reply: EngineStats | Failed = EngineStats()
         self.closed_in: list[threading.Thread] = []
 
     def query_stats(self, sink: StatsSink) -> None:
         sink(self.reply)
+
+    def retry_after_s(self) -> float:
+        return 2.5
 
     def close(self) -> None:
         self.closed_in.append(threading.current_thread())
@@ -148,3 +172,52 @@ def test_query_that_the_engine_did_not_live_to_answer_fails(
     )
     with pytest.raises(error, match="gone"):
         asyncio.run(service.stats())
+
+
+@pytest.mark.parametrize(
+    ("stats", "reason"),
+    [
+        (EngineStats(), None),
+        (EngineStats(running=4, waiting=2, waiting_tokens=99), None),
+        (EngineStats(running=1, waiting=5, waiting_tokens=5), None),  # three of them find a row at once
+        (EngineStats(running=1, waiting=2, waiting_tokens=200), None),  # so do all of these
+        (EngineStats(running=4, waiting=3), "3 requests wait, the limit is 3"),
+        (
+            EngineStats(running=4, waiting=1, waiting_tokens=100),
+            "prompts of 100 tokens wait, the limit is 100",
+        ),
+    ],
+)
+def test_engine_is_not_ready_where_the_next_request_would_be_refused(
+    service: EngineService, opener: Opener, stats: EngineStats, reason: str | None
+) -> None:
+    opener.may_open.set()
+    asyncio.run(service.start())
+    opener.client.latest_stats = stats
+
+    state = service.state()
+
+    assert state.is_alive
+    assert state.is_ready == (reason is None)
+    assert state.stage == ("ready" if reason is None else "overloaded")
+    assert state.reason == (reason or "")
+    assert reason is None or state.retry_after_s == 2.5
+
+
+@pytest.mark.parametrize(("is_second", "stage"), [(False, "loading"), (True, "respawning")])
+def test_engine_that_takes_the_place_of_another_is_respawning(
+    service: EngineService, opener: Opener, is_second: bool, stage: str
+) -> None:
+    opener.may_open.set()
+    asyncio.run(service.start())
+    opener.client.status = EngineStatus(EngineStage.LOADING, "weights", is_second=is_second)
+    state = service.state()
+    assert (state.stage, state.progress, state.is_ready, state.is_alive) == (stage, 0.8, False, True)
+
+
+def test_service_that_drains_is_alive_and_not_ready(service: EngineService, opener: Opener) -> None:
+    opener.may_open.set()
+    asyncio.run(service.start())
+    opener.client.is_draining = True
+    state = service.state()
+    assert (state.stage, state.is_ready, state.is_alive) == ("draining", False, True)

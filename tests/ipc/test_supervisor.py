@@ -1,6 +1,11 @@
 """How often an engine is started again, and when one that is silent counts as hung."""
 
-from legato.ipc.supervisor import RestartBudget, Watchdog
+import errno
+import os
+
+import pytest
+
+from legato.ipc.supervisor import RestartBudget, Watchdog, start_engine
 
 
 def test_restarts_without_a_token_wait_longer_and_end() -> None:
@@ -34,3 +39,14 @@ def test_work_without_progress_is_a_hang_and_idleness_is_not() -> None:
     assert not hung_at(131, 6)
     assert not hung_at(161, 6)
     assert hung_at(161.5, 6)
+
+
+def test_engine_that_cannot_be_started_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EAGAIN, "no process")
+
+    monkeypatch.setattr("subprocess.Popen", refuse)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="no process"):
+        start_engine()
+    assert os.listdir("/proc/self/fd") == before

@@ -67,6 +67,15 @@ def test_more_decodes_than_the_budget_take_turns_longest_waiting_first() -> None
     assert [set(driver.step()) for _ in range(4)] == [{"a", "b"}, {"a", "c"}, {"b", "c"}, {"a", "b"}]
 
 
+def test_who_comes_to_decode_stands_behind_those_who_wait_for_a_turn() -> None:
+    driver = Driver(make_scheduler(max_step_tokens=1, batching="prefill-first"))
+    for name in "abc":
+        driver.scheduler.add(make_request(name, 1, max_tokens=9))
+    assert [driver.step() for _ in range(4)] == [{"a": 1}, {"b": 1}, {"c": 1}, {"a": 1}]
+    driver.scheduler.add(make_request("new", 1, max_tokens=9))
+    assert [set(driver.step()) for _ in range(5)] == [{"new"}, {"b"}, {"c"}, {"a"}, {"new"}]
+
+
 def test_priority_goes_before_arrival() -> None:
     driver = Driver(make_scheduler(max_num_seqs=1))
     for name, priority in (("late", 5), ("normal", 0), ("urgent", -1)):

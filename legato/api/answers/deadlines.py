@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
+from legato.core.config import ServerConfig
 from legato.core.errors import QueueTimeoutError, RequestError
 
 HEADER = "x-request-timeout"
@@ -22,12 +23,14 @@ class Deadlines:
     end_at: float | None = None
 
     @classmethod
-    def of(cls, request: Request, *, queue_s: float, total_s: float) -> "Deadlines":
-        """From the request's arrival: the server's limits, 0 for none, and the client's if that is shorter.
+    def of(cls, request: Request) -> "Deadlines":
+        """From the request's arrival: the server's limits, and the client's if that is shorter.
 
         Raises RequestError when the header is not a number above 0.
         """
-        limits = [total_s] if total_s else []
+        server: ServerConfig = request.app.state.server
+        queue_s = server.queue_timeout_s
+        limits: list[float] = [server.request_timeout_s] if server.request_timeout_s else []
         given = request.headers.get(HEADER)
         if given is not None:
             limits.append(_seconds(given))

@@ -37,7 +37,7 @@ async def open_stream(
     Raises LegatoError when nothing was queued.
     """
     server: ServerConfig = request.app.state.server
-    deadlines = Deadlines.of(request, queue_s=server.queue_timeout_s, total_s=server.request_timeout_s)
+    deadlines = Deadlines.of(request)
     if len(server.api_key) > 1:  # how long a prefix of another's prompt takes would tell that it is known
         options["cache_salt"] = f"{request.state.tenant}/{options.get('cache_salt', '')}"
     fields = {"prompt": prompt_field, "grammar": grammar_field}

@@ -32,8 +32,7 @@ MANY_LOGPROBS = 256  # tokens, each with up to twenty others at its place: some 
 class AnswerHead:
     """What stands in every part of an answer, and what its parts are made with.
 
-    id       as new_id() makes them
-    prompts  token ids of each prompt
+    id  as new_id() makes them
     """
 
     id: str
@@ -41,7 +40,6 @@ class AnswerHead:
     fingerprint: str
     report: Report
     vocabulary: Vocabulary | None
-    prompts: Sequence[Sequence[int]]
 
 
 class OpenAIAnswer(ABC):
@@ -55,9 +53,10 @@ class OpenAIAnswer(ABC):
     chunk_object: ClassVar[str]
     byte_prefix: ClassVar[str]  # of TokenNames
 
-    def __init__(self, head: AnswerHead) -> None:
+    def __init__(self, head: AnswerHead, prompts: Sequence[Sequence[int]]) -> None:
+        """prompts: token ids of each prompt."""
         self._report = head.report
-        self._prompts = head.prompts
+        self._prompts = prompts
         self._names = TokenNames(head.vocabulary, head.report.tokens_as_ids, self.byte_prefix)
         self._head = {
             "id": head.id,
@@ -193,14 +192,22 @@ class ChatAnswer(OpenAIAnswer):
 class CompletionAnswer(OpenAIAnswer):
     """Answer of /v1/completions, with vLLM's `stop_reason`.
 
-    prompts  whose text is echoed
+    prompts  token ids of each prompt
+    echoed   the prompts whose text is echoed
     """
 
     id_prefix, whole_object, chunk_object = "cmpl", "text_completion", "text_completion"
     byte_prefix = "bytes:"
 
-    def __init__(self, head: AnswerHead, prompts: Sequence[Prompt], *, skips_special_tokens: bool) -> None:
-        super().__init__(head)
+    def __init__(
+        self,
+        head: AnswerHead,
+        prompts: Sequence[Sequence[int]],
+        echoed: Sequence[Prompt],
+        *,
+        skips_special_tokens: bool,
+    ) -> None:
+        super().__init__(head, prompts)
         vocabulary = head.vocabulary
         self._echoed = [echoed_text(prompt, vocabulary) if head.report.echo else "" for prompt in prompts]
         self._hidden_ids = vocabulary.special_ids if vocabulary and skips_special_tokens else frozenset()

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from legato.api.answers.anthropic import ANTHROPIC_EVENTS, MessageAnswer
+from legato.api.answers.deadlines import Deadlines
 from legato.api.answers.plain import read_whole
 from legato.api.bodies.anthropic.body import CountTokensBody, MessagesBody
 from legato.api.bodies.contract import contract_headers
@@ -14,7 +15,7 @@ from legato.api.errors import STREAMED_RESPONSE
 from legato.api.json_text import JsonAnswer
 from legato.api.sse import EventStream
 from legato.api.transport.json_body import StrictJsonRoute
-from legato.api.transport.model_lookup import ModelsDep
+from legato.api.transport.model_lookup import find_started
 
 ERROR_SCHEMA = {
     "type": "object",
@@ -40,10 +41,10 @@ router = APIRouter(route_class=StrictJsonRoute, responses=ERRORS, tags=["Anthrop
     responses={200: STREAMED_RESPONSE},
     summary="Answer a conversation, as Anthropic's API does",
 )
-async def create_message(body: MessagesBody, request: Request, models: ModelsDep) -> Response:
+async def create_message(body: MessagesBody, request: Request) -> Response:
     """Apply the model's chat template and generate one answer; `stream: true` sends it as it comes."""
     headers = contract_headers(request, body)
-    name, service = await models.find_started(body.model)
+    name, service = await find_started(request, body.model)
     answer = MessageAnswer(model=name)
     call = ChatCall(
         messages=body.as_chat(),
@@ -60,10 +61,11 @@ async def create_message(body: MessagesBody, request: Request, models: ModelsDep
 
 
 @router.post("/v1/messages/count_tokens", response_model=None, summary="Count the tokens of a conversation")
-async def count_tokens(body: CountTokensBody, request: Request, models: ModelsDep) -> Response:
+async def count_tokens(body: CountTokensBody, request: Request) -> Response:
     headers = contract_headers(request, body)
-    _, service = await models.find_started(body.model)
-    prompt = await service.generator.chat_prompt(
-        body.as_chat(), tools=body.told_tools(), **body.template_options()
-    )
+    _, service = await find_started(request, body.model)
+    async with Deadlines.of(request).while_queueing():
+        prompt = await service.generator.chat_prompt(
+            body.as_chat(), tools=body.told_tools(), **body.template_options()
+        )
     return JSONResponse({"input_tokens": len(prompt)}, headers=headers)

@@ -17,10 +17,9 @@ from legato.api.bodies.generation import GenerationBody
 from legato.api.errors import ERROR_RESPONSES
 from legato.api.limits import LIMITS
 from legato.api.routes.vllm_proxy import VllmProxy
-from legato.api.service import ServedModels
 from legato.api.sse import EventFormat, EventStream
 from legato.api.transport.json_body import StrictJsonRoute
-from legato.api.transport.model_lookup import ModelsDep
+from legato.api.transport.model_lookup import find_started
 from legato.core.errors import RequestError
 from legato.core.sampling_params import SamplingParams
 from legato.frontend.generator import TextStream
@@ -64,15 +63,15 @@ class PromptsBody(GenerationBody):
 
 
 @router.post("/basic_generate", response_model=None, summary="Prompt and continuation, greedy, 50 tokens")
-async def basic_generate(body: PromptBody, request: Request, models: ModelsDep) -> Response:
-    [text], headers = await _continue_all(request, models, body, [body.prompt])
+async def basic_generate(body: PromptBody, request: Request) -> Response:
+    [text], headers = await _continue_all(request, body, [body.prompt])
     return JSONResponse({"generated_text": text}, headers=headers)
 
 
 @router.post("/generate", response_model=None, summary="Each prompt and its continuation, greedy, 50 tokens")
-async def generate(body: PromptsBody, request: Request, models: ModelsDep) -> Response:
+async def generate(body: PromptsBody, request: Request) -> Response:
     """The texts stand in the order of the prompts, however they were batched."""
-    texts, headers = await _continue_all(request, models, body, body.prompts)
+    texts, headers = await _continue_all(request, body, body.prompts)
     return JSONResponse({"generated_texts": texts}, headers=headers)
 
 
@@ -83,10 +82,10 @@ async def generate(body: PromptsBody, request: Request, models: ModelsDep) -> Re
     response_class=Response,
     summary="One event a token, at most 20 tokens",
 )
-async def generate_stream(body: PromptBody, request: Request, models: ModelsDep) -> Response:
+async def generate_stream(body: PromptBody, request: Request) -> Response:
     """Server-Sent Events `{"token", "sequence_id"}`; the stream ends by closing."""
     params, headers = _read_body(request, body, STREAM_DEFAULTS)
-    _, service = await models.find_started(None)
+    _, service = await find_started(request, None)
     stream = await open_stream(
         request, service, [body.prompt], params, names=body.names(), **body.submit_options()
     )
@@ -105,13 +104,13 @@ async def generate_vllm(body: PromptsBody, request: Request) -> Response:
 
 
 async def _continue_all(
-    request: Request, models: ServedModels, body: GenerationBody, prompts: list[str]
+    request: Request, body: GenerationBody, prompts: list[str]
 ) -> tuple[list[str], dict[str, str]]:
     """Each prompt with its continuation, and the headers of the answer."""
     params, headers = _read_body(request, body, GENERATE_DEFAULTS)
     if not prompts:
         return [], headers
-    _, service = await models.find_started(None)
+    _, service = await find_started(request, None)
     field = "prompt" if isinstance(body, PromptBody) else "prompts"
     stream = await open_stream(
         request, service, prompts, params, prompt_field=field, names=body.names(), **body.submit_options()

@@ -17,7 +17,7 @@ from legato.api.limits import check_limit
 from legato.api.service import ModelService
 from legato.api.sse import EventStream
 from legato.api.transport.json_body import StrictJsonRoute
-from legato.api.transport.model_lookup import ModelsDep
+from legato.api.transport.model_lookup import ModelsDep, find_started
 from legato.frontend.generator import TextStream
 
 router = APIRouter(route_class=StrictJsonRoute, responses=ERROR_RESPONSES, tags=["OpenAI"])
@@ -29,23 +29,23 @@ router = APIRouter(route_class=StrictJsonRoute, responses=ERROR_RESPONSES, tags=
     responses={200: STREAMED_RESPONSE},
     summary="Answer a conversation",
 )
-async def create_chat_completion(body: ChatBody, request: Request, models: ModelsDep) -> Response:
+async def create_chat_completion(body: ChatBody, request: Request) -> Response:
     """Apply the model's chat template and generate one answer; `stream: true` sends it as it comes."""
     headers = contract_headers(request, body)
-    name, service = await models.find_started(body.model)
+    name, service = await find_started(request, body.model)
     report = body.report()
-    answer_id = ChatAnswer.new_id()
+    head = _head(ChatAnswer.new_id(), name, service, report)
     call = ChatCall(
         messages=body.messages,
         params=body.sampling_params({"max_tokens": None, **service.default_params}),
         **body.tool_options(),
         n=report.n,
-        names=[answer_id, *body.names()],
+        names=[head.id, *body.names()],
         template_options=body.template_options(),
         submit_options=body.submit_options(),
     )
     stream = await open_chat(request, service, call)
-    shape = ChatAnswer(_head(answer_id, name, service, report, stream))
+    shape = ChatAnswer(head, stream.prompts)
     return await _answer(request, body, shape, stream, headers, num_answers=report.n)
 
 
@@ -55,22 +55,23 @@ async def create_chat_completion(body: ChatBody, request: Request, models: Model
     responses={200: STREAMED_RESPONSE},
     summary="Continue one or more prompts",
 )
-async def create_completion(body: CompletionBody, request: Request, models: ModelsDep) -> Response:
+async def create_completion(body: CompletionBody, request: Request) -> Response:
     """Continue texts or token ids; the choices stand in the order of the prompts."""
     headers = contract_headers(request, body)
-    name, service = await models.find_started(body.model)
+    name, service = await find_started(request, body.model)
     report = body.report(echo=body.echo is True)
     params = body.sampling_params(service.default_params)
     prompts = body.prompts()
     num_answers = len(prompts) * report.n
     check_limit("answers", num_answers, param="n")
-    answer_id = CompletionAnswer.new_id()
-    names = [answer_id, *body.names()]
+    head = _head(CompletionAnswer.new_id(), name, service, report)
+    names = [head.id, *body.names()]
     stream = await open_stream(
         request, service, prompts, params, n=report.n, names=names, **body.submit_options()
     )
     shape = CompletionAnswer(
-        _head(answer_id, name, service, report, stream),
+        head,
+        stream.prompts,
         prompts if body.truncate_prompt_tokens is None else stream.prompts,  # what is left of them
         skips_special_tokens=params.skip_special_tokens,
     )
@@ -102,14 +103,14 @@ async def _answer(
     return JsonAnswer(await shape.whole(answers), headers=headers)
 
 
-def _head(answer_id: str, name: str, service: ModelService, report: Report, stream: TextStream) -> AnswerHead:
+def _head(answer_id: str, name: str, service: ModelService, report: Report) -> AnswerHead:
+    """Made before the call is queued: what it raises leaves nothing behind."""
     return AnswerHead(
         id=answer_id,
         model=name,
         fingerprint=service.fingerprint,
         report=report,
         vocabulary=service.generator.vocabulary,
-        prompts=stream.prompts,
     )
 
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
 
 from legato.api.errors import ERROR_RESPONSES
+from legato.api.routes.deep_check import DeepCheck
 from legato.api.service import ServedModels, ServiceState
 from legato.api.transport.model_lookup import ModelsDep
 from legato.core.errors import NotReadyError
@@ -28,11 +29,19 @@ router = APIRouter(responses=ERROR_RESPONSES, tags=["operations"])
 
 @router.head("/health", include_in_schema=False)
 @router.get("/health", response_model=None, summary="Whether the server lives")
-async def health(models: ModelsDep) -> Response:
-    """200 while every engine serves, loads or is being replaced; else 503 with the reason."""
+async def health(request: Request, models: ModelsDep, deep: bool = False) -> Response:
+    """200 while every engine serves, loads or is being replaced; else 503 with the reason.
+
+    With `?deep=1` an engine must also have made progress in the last second, or give a token within seconds.
+    """
     dead = [state for state in _states(models) if not state.is_alive]
     if dead:
         return JSONResponse({"status": "dead", "reason": "; ".join(state.reason for state in dead)}, 503)
+    if deep:
+        check: DeepCheck = request.app.state.deep_check
+        faults = await asyncio.gather(*(check.fault(service) for service in models.unique()))
+        if any(faults):
+            return JSONResponse({"status": "stuck", "reason": "; ".join(filter(None, faults))}, 503)
     return JSONResponse({"status": "ok"})
 
 

@@ -11,7 +11,7 @@ from legato.api.errors import ERROR_RESPONSES, STREAMED_RESPONSE
 from legato.api.json_text import JsonAnswer
 from legato.api.sse import EventStream
 from legato.api.transport.json_body import StrictJsonRoute
-from legato.api.transport.model_lookup import ModelsDep
+from legato.api.transport.model_lookup import find_started
 
 router = APIRouter(route_class=StrictJsonRoute, responses=ERROR_RESPONSES, tags=["OpenAI"])
 
@@ -22,10 +22,10 @@ router = APIRouter(route_class=StrictJsonRoute, responses=ERROR_RESPONSES, tags=
     responses={200: STREAMED_RESPONSE},
     summary="Answer a conversation, as a list of output items",
 )
-async def create_response(body: ResponsesBody, request: Request, models: ModelsDep) -> Response:
+async def create_response(body: ResponsesBody, request: Request) -> Response:
     """Apply the model's chat template and generate one answer; `stream: true` sends it as typed events."""
     headers = contract_headers(request, body)
-    name, service = await models.find_started(body.model)
+    name, service = await find_started(request, body.model)
     params = body.sampling_params({"max_tokens": None, **service.default_params})
     answer = ResponseAnswer(body.settings(name, params), service.generator.vocabulary, body.num_logprobs())
     call = ChatCall(

@@ -1,5 +1,6 @@
 """Calls end in time: with what they have, or with 503 when they have nothing yet."""
 
+import asyncio
 import json
 
 import pytest
@@ -68,6 +69,23 @@ def test_time_passes_also_before_the_engine_has_taken_the_request(setting: str) 
     client, generator = paused_client(0, **{setting: 60})
     generator.is_queue_stuck = True
     assert client.post("/v1/completions", json=BODY).json()["error"]["code"] == "queue_timeout"
+
+
+@pytest.mark.parametrize("stuck", ["start", "chat_prompt"])
+def test_time_passes_also_while_an_engine_loads_and_a_template_waits_for_its_thread(
+    stuck: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, generator = paused_client(0, request_timeout_s=60)
+
+    async def never(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(FakeService if stuck == "start" else FakeGenerator, stuck, never)
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    for path in ("/v1/chat/completions", "/tokenize"):
+        answer = client.post(path, json=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "queue_timeout")
+    assert generator.submissions == []
 
 
 @pytest.mark.parametrize("given", ["soon", "0", "-1", "nan", "inf", ""])
