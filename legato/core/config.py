@@ -110,7 +110,7 @@ class EngineConfig:
         " and who asks for little is not held up by who asks for much; with --batching continuous",
     )
     fair_step_tokens: int = flag(
-        8,
+        4,
         "tokens in a step of a party that asks for much, while others that have asked for less may ask again:"
         " what these then wait for",
         least=1,
@@ -237,7 +237,7 @@ class SchedulerConfig:
     max_step_scores: int = 64
     max_preemptions: int = 3
     is_fair: bool = True
-    fair_step_tokens: int = 8
+    fair_step_tokens: int = 4
 
     @property
     def max_step_logits(self) -> int:

@@ -1,15 +1,17 @@
-"""What each tenant has been served, and what follows for the next step when one asks for more than others.
+"""What each tenant has been served, and what follows for a step when one asks for more than others.
 
-Source of the counters: the Virtual Token Counter of Sheng et al., "Fairness in Serving Large Language Models",
-OSDI 2024. docs/decisions/fair_sharing.md says what was added to them.
+Source of the counters: the Virtual Token Counter of Sheng et al., "Fairness in Serving Large Language
+Models", OSDI 2024. docs/decisions/fair_sharing.md says what was added to them.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from legato.core.config import SchedulerConfig
 from legato.core.plan import ScheduledChunk
 from legato.core.request import Request
+from legato.scheduler.step_draft import StepDraft
+from legato.scheduler.waiting_queue import WaitingQueue
 
 
 class TenantAccounts:
@@ -50,39 +52,31 @@ class TenantAccounts:
     def charge(self, tenant: str, chunk: ScheduledChunk) -> None:
         self.service[tenant] += chunk.num_tokens + chunk.samples
 
-    def light_tenants(self) -> frozenset[str]:
-        """Those who are well behind the most served one that asks now; they may be idle."""
+    def limit_heavy(self, draft: StepDraft, running: Collection[Request], waiting: WaitingQueue) -> None:
+        """Limit the step for the sake of those who have been served much less than others, if there are any.
+
+        They may be idle: who asks now and then waits for the steps that run when it comes.
+        """
         most = max((self.service[tenant] for tenant in self._num_open), default=0)
-        limit = most - self._credit // 2
-        return frozenset(tenant for tenant, service in self.service.items() if service <= limit)
+        least = most - self._credit // 2
+        draft.light = frozenset(tenant for tenant, service in self.service.items() if service <= least)
+        if draft.light:
+            lines = [line[0] for tenant in draft.light if (line := waiting.of(tenant))]
+            admitted = [request for request in running if request.tenant in draft.light]
+            draft.light_priority = min((request.priority for request in lines + admitted), default=0)
+            draft.heavy_left = self._heavy_tokens(draft.light, admitted)
 
-    def heavy_tokens(self, light: frozenset[str], running: Iterable[Request]) -> int:
-        """Tokens of a step for all who are not light, so that it takes at most half as long again for those.
+    def _heavy_tokens(self, light: frozenset[str], admitted: Collection[Request]) -> int:
+        """Tokens for heavy tenants in a step, so that light ones see it take half as long again at most.
 
-        A step costs its tokens, and beside them as much as fair_step_tokens / 8. With n tenants and w decodes
-        of each light one, a step in which all did the same would have n·w tokens; where a light one has
-        none yet it waits for steps that it has no part in, which are no longer than need be.
+        Beside its tokens a step costs about as much as fair_step_tokens / 4 of them. If n tenants had as many
+        decodes as the light ones have on average, it would have n times as many tokens. Where these decode
+        nothing yet, they wait for steps that they have no part in, or compute prompts.
         """
         if light.isdisjoint(self._num_open):
             return self._step_tokens
-        decodes = Counter(each.tenant for each in running if each.can_decode and each.tenant in light)
+        decodes = Counter(request.tenant for request in admitted if request.can_decode)
         if not decodes:
             return -(-self._step_tokens // 2)
         num_alike = len(self._num_open) * decodes.total() / len(decodes)
-        return max(1, int(self._step_tokens / 16 + 1.5 * num_alike - decodes.total()))
-
-
-def choose_who_yields(
-    request: Request, candidates: Iterable[Request], held: Counter[str], num_needed: int
-) -> Request | None:
-    """The youngest of those whose tenant will still hold no less than the request's, once that has what it needs.
-
-    held        rows or pages of each tenant
-    num_needed  how many of them the request takes
-    """
-    limit = held[request.tenant] + num_needed
-    return max(
-        (each for each in candidates if held[each.tenant] > limit),
-        key=lambda each: each.age_key,
-        default=None,
-    )
+        return max(1, int(self._step_tokens / 8 + 1.5 * num_alike - decodes.total()))

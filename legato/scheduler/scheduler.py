@@ -12,7 +12,7 @@ from legato.core.request import Request, RequestState
 from legato.core.sampling_params import FinishReason
 from legato.kvcache.manager import KVCacheManager
 from legato.scheduler.admission import Admission
-from legato.scheduler.fair_sharing import TenantAccounts, choose_who_yields
+from legato.scheduler.fair_sharing import TenantAccounts
 from legato.scheduler.policy import BatchingPolicy
 from legato.scheduler.step_draft import StepDraft
 from legato.scheduler.waiting_queue import WaitingQueue
@@ -120,7 +120,9 @@ class Scheduler:
         """Choose what the next step computes, in the policy's order, within the budgets."""
         draft = StepDraft(self._step, self.config.max_step_tokens, self.config.max_step_scores)
         if self.tenants.is_shared:
-            self._share(draft)
+            self.tenants.limit_heavy(draft, self.running.values(), self.waiting)
+        if draft.light:
+            self._make_room(draft)
         self.policy.fill(draft, self._add_decodes, self._add_prefills)
         if self.tenants.is_shared:
             for chunk in draft.chunks.values():
@@ -186,7 +188,8 @@ class Scheduler:
         decoding = [request for request in self.running.values() if request.can_decode]
         decoding.sort(key=lambda request: (request.last_turn, request.age_key))  # more than fit take turns
         if draft.light:
-            decoding = self._within_share(decoding, draft)
+            prompts_wait = len(decoding) < len(self.running) or bool(self.waiting and self.num_free_rows)
+            decoding = draft.within_share(decoding, prompts_wait=prompts_wait)
         chosen = decoding[: draft.tokens_left]
         for request in chosen:
             request.last_turn = next(self._turns)
@@ -248,7 +251,7 @@ class Scheduler:
         return True
 
     def _others_wait(self, request: Request, draft: StepDraft) -> bool:
-        """Whether other prompts want a part of the step; for a light tenant's, those of heavy ones do not count."""
+        """Whether other prompts want a part; beside a light tenant's, those of heavy ones do not count."""
         if not draft.light or draft.is_heavy(request):
             return len(self._half_prefilled()) > 1 or bool(self.waiting)
         return sum(not draft.is_heavy(other) for other in self._half_prefilled()) > 1
@@ -286,55 +289,33 @@ class Scheduler:
             key=draft.order_key,
         )
 
-    # Where tenants share: some have been served much less than others, and must not be held up by them.
-
-    def _share(self, draft: StepDraft) -> None:
-        """Limit the step for the sake of light tenants, if there are any, and admit those of them who wait."""
-        draft.light = self.tenants.light_tenants()
-        if not draft.light:
-            return
-        firsts = [line[0] for tenant in draft.light if (line := self.waiting.of(tenant))]
-        admitted = [request for request in self.running.values() if request.tenant in draft.light]
-        draft.light_priority = min((request.priority for request in firsts + admitted), default=0)
-        draft.heavy_left = self.tenants.heavy_tokens(draft.light, self.running.values())
-        for request in self.waiting.first(self.config.max_num_seqs) if firsts else ():
-            if draft.is_heavy(request) or not self._make_room(request, draft):
+    def _make_room(self, draft: StepDraft) -> None:
+        """Admit who waits and is not limited, and let heavy tenants yield rows and pages for it."""
+        for request in self.waiting.first(self.config.max_num_seqs):
+            if draft.is_heavy(request):
                 return
+            while not self._has_room(request):
+                victim = self._who_yields(request, draft)
+                if victim is None:
+                    return
+                self._preempt(victim, draft)
+                victim.num_yields += 1
             self._admit(request)
 
-    def _make_room(self, request: Request, draft: StepDraft) -> bool:
-        """Let heavy tenants yield rows and pages to the request; False when they need not give so much."""
-        while not self._has_room(request):
-            heavy = [other for other in self.running.values() if draft.is_heavy(other)]
-            candidates = [other for other in heavy if self._admission.may_yield(other)]
-            if self._rows.available_size:
-                num_pages = self.kv.pages_for(self._admission.kv_len(request))
-                victim = choose_who_yields(request, candidates, self._pages_of_tenants(), num_pages)
-            else:
-                rows = Counter(other.tenant for other in self.running.values())
-                victim = choose_who_yields(request, candidates, rows, 1)
-            if victim is None:
-                return False
-            self._preempt(victim, draft)
-            victim.num_yields += 1
-        return True
-
-    def _pages_of_tenants(self) -> Counter[str]:
-        pages: Counter[str] = Counter()
-        for request in self.running.values():
-            pages[request.tenant] += len(self.kv.pages(request.request_id))
-        return pages
-
-    def _within_share(self, decoding: list[Request], draft: StepDraft) -> list[Request]:
-        """Those of light tenants, then as many others as the step has room for, and half as many beside prompts."""
-        light = [request for request in decoding if not draft.is_heavy(request)]
-        heavy = [request for request in decoding if draft.is_heavy(request)]
-        if heavy and len(light) >= draft.tokens_left > 1:
-            light = light[: draft.tokens_left - 1]
-        num_heavy = draft.heavy_left
-        if len(decoding) < len(self.running) or (self.waiting and self._rows.available_size):
-            num_heavy = -(-num_heavy // 2)
-        return light + heavy[:num_heavy]
+    def _who_yields(self, request: Request, draft: StepDraft) -> Request | None:
+        """The youngest of a heavy tenant that will still hold no less than the request's, or None."""
+        held: Counter[str] = Counter()  # rows or pages of each tenant: what is lacking
+        needs_row = self._rows.available_size == 0
+        needed = 1 if needs_row else self.kv.pages_for(self._admission.kv_len(request))
+        for other in self.running.values():
+            held[other.tenant] += 1 if needs_row else len(self.kv.pages(other.request_id))
+        least = held[request.tenant] + needed
+        candidates = [
+            other
+            for other in self.running.values()
+            if draft.is_heavy(other) and held[other.tenant] > least and self._admission.may_yield(other)
+        ]
+        return max(candidates, key=draft.order_key, default=None)
 
     # Taking a row and pages, and giving them back: each in one place.
 

@@ -34,6 +34,15 @@ class StepDraft:
         """Orders requests from the first to be served in this step to the first to be preempted."""
         return (request.priority, self.is_heavy(request), request.arrival)
 
+    def within_share(self, decoding: Sequence[Request], *, prompts_wait: bool) -> list[Request]:
+        """Who may decode: light tenants' first, then others, in half of their room beside prompts."""
+        heavy = [request for request in decoding if self.is_heavy(request)]
+        light = [request for request in decoding if not self.is_heavy(request)]
+        if heavy and self.tokens_left > 1:
+            light = light[: self.tokens_left - 1]  # nobody's stream stands still
+        num_heavy = -(-self.heavy_left // 2) if prompts_wait else self.heavy_left
+        return light + heavy[:num_heavy]
+
     def room_for(self, request: Request) -> int:
         """Tokens that the request may have of what is left."""
         return min(self.tokens_left, self.heavy_left) if self.is_heavy(request) else self.tokens_left

@@ -56,7 +56,7 @@ def make_scheduler(
     max_preemptions: int = 3,
     max_step_scores: int = 64,
     is_fair: bool = True,
-    fair_step_tokens: int = 8,
+    fair_step_tokens: int = 4,
 ) -> Scheduler:
     config = SchedulerConfig(
         max_num_seqs=max_num_seqs,
@@ -66,7 +66,7 @@ def make_scheduler(
         max_model_len=1 << 16,
         max_preemptions=max_preemptions,
         max_step_scores=max_step_scores,
-        is_fair=is_fair,
+        is_fair=is_fair and batching == "continuous",
         fair_step_tokens=fair_step_tokens,
     )
     cache = CacheConfig(num_pages=num_pages, page_size=page_size, enable_prefix_caching=enable_prefix_caching)
