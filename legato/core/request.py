@@ -46,6 +46,7 @@ class Request:
     cache_salt: str = ""
     tenant: str = ""  # whose it is, where the engine is shared fairly
     ending_ids: frozenset[int] = frozenset()  # end-of-sequence and stop token ids that end this request
+    is_suspect: bool = False  # it may end the engine: its steps are its own until it has sampled
 
     cached_len: int = 0
     device_len: int = 0

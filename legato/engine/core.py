@@ -22,7 +22,8 @@ from legato.ipc.messages import (
     RequestStats,
     TokenOutput,
 )
-from legato.scheduler.scheduler import Broken, Event, NewToken, Scheduler
+from legato.scheduler.events import Broken, Event, NewToken
+from legato.scheduler.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True)

@@ -342,8 +342,6 @@ class ProcessClient:
                 self._router.route(message)
                 if isinstance(message, TokenOutput):
                     self._budget.refill()  # an engine that gives tokens works
-                with self._changed:
-                    self._send_unsent()  # those who waited for the end of a trial
 
     def _advance(self, stage: EngineStage, detail: str) -> None:
         """Move on, unless the client was closed meanwhile: that is for good."""

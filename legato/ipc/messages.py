@@ -27,6 +27,7 @@ class AddRequest(Message, frozen=True):
     tenant      whose it is: the engine is shared fairly between them
     is_resumed  another engine had accepted it and is gone; it does not queue up again
     output_ids  tokens which that engine had given: the answer goes on after them
+    is_suspect  engines have died in its steps: nobody is computed beside it until it has a token of this one
     """
 
     request_id: str
@@ -38,6 +39,7 @@ class AddRequest(Message, frozen=True):
     tenant: str = ""
     is_resumed: bool = False
     output_ids: list[int] = []
+    is_suspect: bool = False
 
 
 class Abort(Message, frozen=True):

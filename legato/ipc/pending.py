@@ -12,7 +12,7 @@ from legato.ipc.messages import Accepted, AddRequest, Failed, Rejected, TokenOut
 if TYPE_CHECKING:
     from legato.ipc.reply_router import Reply, Sink
 
-MAX_STRIKES = 2  # engines that may die in a request's steps, without a token between, before it runs alone
+MAX_STRIKES = 2  # engines that may die in a request's steps, without a token between, before it is suspect
 
 
 @dataclass(slots=True)
@@ -39,18 +39,17 @@ class PendingRequest:
 class PendingRequests:
     """Each request ends exactly once, and what was given to its sink is only ever extended.
 
-    After a death all requests go to the next engine, with the tokens that they have. Of those that have
-    MAX_STRIKES one runs at a time, with nobody beside it, until it has a token: an engine that dies then was
-    killed by this one, which ends with the code engine_poisoned, and all others go on.
+    After a death all requests go to the next engine, with the tokens that they have. Those that have
+    MAX_STRIKES are suspect: that engine computes them first, one at a time and with nobody beside it, until
+    each has a token. If it dies then, it was killed by the one that it computed, which ends with the code
+    engine_poisoned, and all others go on.
 
-    What is asked with every message, take_unsent() and record(), costs the same however many requests wait.
+    What is asked with every message, record(), costs the same however many requests wait.
     """
 
     def __init__(self) -> None:
         self._requests: dict[str, PendingRequest] = {}  # in order of arrival
         self._unsent: dict[str, PendingRequest] = {}  # of these, those that the engine has not heard of
-        self._suspects: list[str] = []  # those with MAX_STRIKES when an engine died, the next one last
-        self._on_trial: str | None = None
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -62,17 +61,8 @@ class PendingRequests:
 
     def take_unsent(self) -> list[AddRequest]:
         """What the engine that runs now must be told, in order of arrival."""
-        if not self._unsent or self._on_trial is not None:
-            return []
-        while self._suspects and self._suspects[-1] not in self._unsent:
-            self._suspects.pop()  # it has had its trial, or nobody waits for it any more
-        if not self._suspects:
-            chosen, self._unsent = self._unsent, {}
-            return [_resumed(each) for each in chosen.values()]
-        if len(self._unsent) < len(self._requests):
-            return []  # somebody who came out of a trial still runs, and the next one is to be alone
-        self._on_trial = self._suspects.pop()
-        return [_resumed(self._unsent.pop(self._on_trial))]
+        unsent, self._unsent = self._unsent, {}
+        return [_resumed(each) for each in unsent.values()]
 
     def record(self, message: "Reply") -> "tuple[Sink, Reply] | None":
         """Take note of what an engine says; whom to give what of it, or None when it is no news."""
@@ -93,8 +83,6 @@ class PendingRequests:
                 news = Failed(request_id=message.request_id, error=message.message)
         if is_last:
             del self._requests[message.request_id]
-        if self._on_trial == message.request_id and (is_last or isinstance(news, TokenOutput)):
-            self._on_trial = None
         return None if news is None else (pending.sink, news)
 
     def forget(self, request_ids: Iterable[str]) -> list[str]:
@@ -104,37 +92,26 @@ class PendingRequests:
             is_unsent = self._unsent.pop(request_id, None) is not None
             if self._requests.pop(request_id, None) is not None and not is_unsent:
                 known.append(request_id)
-            if self._on_trial == request_id:
-                self._on_trial = None
         return known
 
     def engine_died(self, running_ids: Collection[str], reason: str) -> "list[tuple[Sink, Failed]]":
         """The engine died while it computed for `running_ids`; whom to tell that their request killed it."""
-        suspect, self._on_trial = self._on_trial, None
-        self._unsent = dict(self._requests)
+        running = [self._requests[each] for each in running_ids if each in self._requests]
+        for pending in running:
+            pending.strikes += 1
+        poisoned = [each for each in running if each.strikes > MAX_STRIKES and len(running_ids) == 1]
+        for pending in poisoned:
+            del self._requests[pending.request.request_id]
         for pending in self._requests.values():
             pending.earlier = pending.timing
-        for request_id in running_ids:
-            if request_id in self._requests:
-                self._requests[request_id].strikes += 1
-        self._suspects = [name for name, each in self._requests.items() if each.strikes >= MAX_STRIKES][::-1]
-        if suspect is None or suspect not in running_ids:
-            return []
-        failed = Failed(
-            request_id=suspect,
-            error=f"the engine died {MAX_STRIKES + 1} times while it computed this request, at last with no"
-            f" other beside it; the request is given up: {reason}",
-            code="engine_poisoned",
-        )
-        del self._unsent[suspect]
-        return [(self._requests.pop(suspect).sink, failed)]
+        self._unsent = dict(self._requests)
+        return [(each.sink, _poisoned(each, reason)) for each in poisoned]
 
     def take_all(self) -> "dict[str, Sink]":
         """No engine will answer any more: request id -> who waits."""
         lost = {request_id: pending.sink for request_id, pending in self._requests.items()}
         self._requests.clear()
         self._unsent.clear()
-        self._on_trial = None
         return lost
 
 
@@ -165,13 +142,27 @@ def _extend(pending: PendingRequest, message: TokenOutput) -> TokenOutput | None
     )
 
 
+def _poisoned(pending: PendingRequest, reason: str) -> Failed:
+    return Failed(
+        request_id=pending.request.request_id,
+        error=f"the engine died {pending.strikes} times while it computed this request, at last with no other"
+        f" beside it; the request is given up: {reason}",
+        code="engine_poisoned",
+    )
+
+
 def _resumed(pending: PendingRequest) -> AddRequest:
     """The request as the next engine gets it; a prompt whose logprobs were given is not scored again."""
+    is_suspect = pending.strikes >= MAX_STRIKES
     if not pending.is_accepted:
-        return pending.request
+        return msgspec.structs.replace(pending.request, is_suspect=is_suspect)
     params = pending.request.params
     if pending.output_ids and params.prompt_logprobs is not None:
         params = replace(params, prompt_logprobs=None)
     return msgspec.structs.replace(
-        pending.request, params=params, output_ids=list(pending.output_ids), is_resumed=True
+        pending.request,
+        params=params,
+        output_ids=list(pending.output_ids),
+        is_resumed=True,
+        is_suspect=is_suspect,
     )

@@ -1,17 +1,17 @@
 """The scheduler: plan() a step, note that it was launched, update() with what it sampled."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import count
 from typing import Protocol
 
 from legato.core.config import SchedulerConfig
-from legato.core.plan import RowError, StepOutput, StepPlan, TokenLogprobs
+from legato.core.plan import StepOutput, StepPlan, TokenLogprobs
 from legato.core.request import Request, RequestState
 from legato.core.sampling_params import FinishReason
 from legato.kvcache.manager import KVCacheManager
 from legato.scheduler.admission import Admission
+from legato.scheduler.events import Broken, Event, NewToken, PromptComputed
 from legato.scheduler.fair_sharing import TenantAccounts
 from legato.scheduler.policy import BatchingPolicy
 from legato.scheduler.step_draft import StepDraft
@@ -27,40 +27,6 @@ class Rows(Protocol):
     def allocate(self) -> int: ...
 
     def free(self, row: int) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class NewToken:
-    """One sampled token of a request; `request.finish_reason` tells whether it was the last.
-
-    index            among the request's output tokens
-    prompt_logprobs  of a scored request, with its first token
-    """
-
-    request: Request
-    index: int
-    token_id: int
-    logprobs: TokenLogprobs | None = None
-    prompt_logprobs: Sequence[TokenLogprobs] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PromptComputed:
-    """A request that ended after its prompt, since it wanted no token."""
-
-    request: Request
-    prompt_logprobs: Sequence[TokenLogprobs] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A request that ended because its logits gave no token, or no logprobs of its prompt."""
-
-    request: Request
-    error: RowError
-
-
-Event = NewToken | PromptComputed | Broken
 
 
 class Scheduler:
@@ -82,6 +48,7 @@ class Scheduler:
         self._rows = rows
         self._admission = Admission(config, kv)
         self._requests: dict[str, Request] = {}  # waiting and running
+        self._suspects: dict[str, Request] = {}  # of these, those that must be computed alone, for now
         self._arrivals = count()
         self._turns = count()
         self._step = 0
@@ -110,6 +77,8 @@ class Scheduler:
         self.tenants.arrive(request.tenant, is_backlogged=bool(self.waiting.of(request.tenant)))
         self._requests[request.request_id] = request
         self.waiting.add(request)
+        if request.is_suspect:
+            self._suspects[request.request_id] = request
 
     def abort(self, request_id: str) -> None:
         """End a request that nobody waits for; unknown ids have ended already."""
@@ -119,11 +88,13 @@ class Scheduler:
     def plan(self) -> StepPlan:
         """Choose what the next step computes, in the policy's order, within the budgets."""
         draft = StepDraft(self._step, self.config.max_step_tokens, self.config.max_step_scores)
-        if self.tenants.is_shared:
-            self.tenants.limit_heavy(draft, self.running.values(), self.waiting)
-        if draft.light:
-            self._make_room(draft)
-        self.policy.fill(draft, self._add_decodes, self._add_prefills)
+        self._try_suspect(draft)
+        if not draft.chunks:
+            if self.tenants.is_shared:
+                self.tenants.limit_heavy(draft, self.running.values(), self.waiting)
+            if draft.light and not draft.has_preempted:
+                self._make_room(draft)
+            self.policy.fill(draft, self._add_decodes, self._add_prefills)
         if self.tenants.is_shared:
             for chunk in draft.chunks.values():
                 self.tenants.charge(self.running[chunk.request_id].tenant, chunk)
@@ -135,6 +106,8 @@ class Scheduler:
         """Count a step whose forward is on its way: device progress, before any token value is known."""
         for chunk in plan.chunks:
             request = self.running[chunk.request_id]
+            if chunk.samples or chunk.completes:
+                self._suspects.pop(chunk.request_id, None)
             if chunk.samples:
                 request.complete_one()
             elif chunk.completes:
@@ -182,6 +155,17 @@ class Scheduler:
         scores, request.prompt_logprobs = request.prompt_logprobs, []  # sent once, then kept by nobody
         return NewToken(request, index, token_id, logprobs, scores)
 
+    def _try_suspect(self, draft: StepDraft) -> None:
+        """Give the step to a suspect alone, if one is left and has room: all others are soon to go on."""
+        suspect = next(iter(self._suspects.values()), None)
+        if suspect is None:
+            return
+        if not suspect.is_admitted:
+            if not self._has_room(suspect):
+                return
+            self._admit(suspect)
+        self._add_chunk(suspect, draft)
+
     # A step, in the order in which continuous batching fills it.
 
     def _add_decodes(self, draft: StepDraft) -> None:
@@ -209,10 +193,14 @@ class Scheduler:
                 return  # no page for an older prompt: nothing for a newer one
         candidates = self.policy.admissible(self.waiting, len(self.running), self._rows.available_size)
         for request in candidates:
-            if not draft.room_for(request) or draft.has_preempted or not self._has_room(request):
+            if not draft.room_for(request) or draft.has_preempted or not self._may_admit(request):
                 return
             self._admit(request)
             self._add_chunk(request, draft)
+
+    def _may_admit(self, request: Request) -> bool:
+        """A suspect's turn comes as soon as it has room."""
+        return request.request_id not in self._suspects and self._has_room(request)
 
     def _has_room(self, request: Request) -> bool:
         """Whether there are a row and pages for the known tokens of a request that waits."""
@@ -292,7 +280,7 @@ class Scheduler:
     def _make_room(self, draft: StepDraft) -> None:
         """Admit who waits and is not limited, and let heavy tenants yield rows and pages for it."""
         for request in self.waiting.first(self.config.max_num_seqs):
-            if draft.is_heavy(request):
+            if draft.is_heavy(request) or request.request_id in self._suspects:
                 return
             while not self._has_room(request):
                 victim = self._who_yields(request, draft)
@@ -360,6 +348,7 @@ class Scheduler:
         else:
             self.waiting.remove(request)
         del self._requests[request.request_id]
+        self._suspects.pop(request.request_id, None)
         request.finish(reason)
         self.tenants.end(request.tenant)
         self.policy.on_end(request)

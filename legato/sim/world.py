@@ -77,7 +77,6 @@ class World:
                     leaving.has_left = True
                     known = self._pending.forget([request_id])
                     self._to_engine.extend(Abort(request_id=each) for each in known)
-                    self._send_unsent()
             case Kill():
                 self._engine_dies()
             case Hang():
@@ -138,7 +137,6 @@ class World:
     def _read_answers(self) -> None:
         while self._from_engine:
             self._deliver(self._pending.record(self._from_engine.popleft()))
-            self._send_unsent()
 
     def _deliver(self, delivery: "tuple[Callable[[Reply], None], Reply] | None") -> None:
         if delivery is None:
@@ -177,6 +175,7 @@ class World:
         self._is_hung = False
         self._decoding: set[str] = set()  # after the step before
         self._num_turns = 0  # steps in which somebody decoded
+        self._tried: set[str] = set()  # those that this engine has computed alone
         self._due: dict[str, int] = {}  # request id -> turn by which it moves again, if it decodes
 
     def _take_messages(self) -> None:
@@ -195,17 +194,27 @@ class World:
         """Somebody moves in every step or so, and everybody who runs does in some."""
         scheduler = self._core.scheduler
         moved = self._device.running_ids if self._device.take_has_launched() else ()
+        self._check_trials(moved)
         self._num_idle_steps = 0 if moved else self._num_idle_steps + 1
         assert self._num_idle_steps <= MAX_IDLE_STEPS, "nobody moves, though there is work"
         running = scheduler.running
         decoding = {each for each in running if running[each].state is RequestState.DECODING}
         self._num_turns += not self._decoding.isdisjoint(moved)  # the end of a prompt is no turn
         self._decoding = decoding
-        turns = 2 + -(-len(decoding) // self._setup.max_step_tokens)  # one for each who may be before it
+        # One for each who may be before it; a heavy tenant has a token of a step at least.
+        turns = 2 + -(-len(decoding) // (1 if scheduler.tenants.is_shared else self._setup.max_step_tokens))
         due = self._num_turns + turns
         self._due = {each: due if each in moved else self._due.get(each, due) for each in running}
         for request_id in decoding:
             assert self._num_turns <= self._due[request_id], f"{request_id} decodes, and is passed by"
+
+    def _check_trials(self, moved: tuple[str, ...]) -> None:
+        """A suspect is computed alone before it has others beside it."""
+        if len(moved) == 1:
+            self._tried.update(moved)
+        untried = [each for each in moved if each not in self._tried]
+        suspects = [each for each in untried if self._num_deaths[each] >= MAX_STRIKES]
+        assert not suspects, f"{suspects} have been in deadly steps, and {moved} are computed together"
 
     def _open_ids(self) -> list[str]:
         return [name for name, client in self._clients.items() if not client.has_left and client.end is None]

@@ -123,44 +123,49 @@ def test_request_nobody_waits_for_is_not_sent_again() -> None:
     assert pending.take_unsent() == []
 
 
-def test_request_in_two_deadly_steps_runs_alone_until_it_has_a_token() -> None:
+def suspects(requests: Sequence[AddRequest]) -> list[str]:
+    return [each.request_id for each in requests if each.is_suspect]
+
+
+def test_request_in_two_deadly_steps_is_suspect_until_it_has_a_token() -> None:
     pending = pending_of("a", "b", "c")
-    for _ in range(2):
-        pending.engine_died(["b"], REASON)
-        sent = ids(pending.take_unsent())
-    assert sent == ["b"]
-    assert pending.take_unsent() == []
+    pending.engine_died(["b"], REASON)
+    assert suspects(pending.take_unsent()) == []
+    pending.engine_died(["b"], REASON)
+    sent = pending.take_unsent()
+    assert (ids(sent), suspects(sent)) == (["a", "b", "c"], ["b"])
     pending.record(token("b", 0, 10))
-    assert ids(pending.take_unsent()) == ["a", "c"]
+    pending.engine_died(["b"], REASON)
+    assert suspects(pending.take_unsent()) == []
+
+
+def test_request_that_no_engine_has_accepted_may_be_suspect() -> None:
+    pending = PendingRequests()
+    pending.add([request("a")], ignore)
+    for _ in range(2):
+        pending.take_unsent()
+        pending.engine_died(["a"], REASON)
+    assert suspects(pending.take_unsent()) == ["a"]
 
 
 def test_request_that_kills_an_engine_alone_is_given_up_and_the_others_go_on() -> None:
     pending = pending_of("a", "b", "c")
     for _ in range(2):
         assert pending.engine_died(["a", "b"], REASON) == []
-        sent = ids(pending.take_unsent())
-    assert sent == ["a"]
+        sent = pending.take_unsent()
+    assert suspects(sent) == ["a", "b"]
     pending.record(token("a", 0, 10))
-    assert ids(pending.take_unsent()) == [], "b is suspect too, and may not run beside a"
-    pending.engine_died(["a"], REASON)
-    assert ids(pending.take_unsent()) == ["b"]
     [(_, failed)] = pending.engine_died(["b"], REASON)
     assert (failed.request_id, failed.code) == ("b", "engine_poisoned")
-    assert ids(pending.take_unsent()) == ["a", "c"]
+    sent = pending.take_unsent()
+    assert (ids(sent), suspects(sent)) == (["a", "c"], [])
 
 
-def test_next_suspect_waits_until_nobody_runs() -> None:
-    pending = pending_of("a", "b", "c")
-    for _ in range(2):
-        pending.engine_died(["a", "b"], REASON)
-        sent = ids(pending.take_unsent())
-    assert sent == ["a"]
-    pending.record(token("a", 0, 10))
-    assert pending.take_unsent() == []
-    pending.record(token("a", 1, 11, finish_reason=FinishReason.LENGTH))
-    assert ids(pending.take_unsent()) == ["b"]
-    pending.forget(["b"])
-    assert ids(pending.take_unsent()) == ["c"]
+def test_request_that_dies_beside_others_is_never_given_up() -> None:
+    pending = pending_of("a", "b")
+    for _ in range(9):
+        assert pending.engine_died(["a", "b"], REASON) == []
+        assert ids(pending.take_unsent()) == ["a", "b"]
 
 
 def test_death_outside_of_steps_blames_nobody() -> None:
@@ -176,14 +181,3 @@ def test_strikes_are_cleared_by_a_token() -> None:
         pending.engine_died(["a"], REASON)
         assert ids(pending.take_unsent()) == ["a", "b"]
         pending.record(token("a", index, 10 + index))
-
-
-def test_new_requests_wait_for_the_end_of_a_trial() -> None:
-    pending = pending_of("a")
-    for _ in range(2):
-        pending.engine_died(["a"], REASON)
-        pending.take_unsent()
-    pending.add([request("new")], ignore)
-    assert pending.take_unsent() == []
-    pending.forget(["a"])
-    assert ids(pending.take_unsent()) == ["new"]

@@ -10,8 +10,9 @@ from legato.core.request import Request
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.executor.request_table import RequestTable
 from legato.kvcache.manager import KVCacheManager
+from legato.scheduler.events import Broken, Event, NewToken
 from legato.scheduler.policy import make_policy
-from legato.scheduler.scheduler import Broken, Event, NewToken, Scheduler
+from legato.scheduler.scheduler import Scheduler
 from legato.sim import fake_model
 from legato.sim.fake_device import FakeDevice
 

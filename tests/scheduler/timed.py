@@ -8,7 +8,8 @@ from itertools import count
 
 from legato.core.plan import StepOutput, StepPlan
 from legato.core.request import Request
-from legato.scheduler.scheduler import NewToken, Scheduler
+from legato.scheduler.events import NewToken
+from legato.scheduler.scheduler import Scheduler
 from tests.scheduler.driver import make_request
 
 FIXED_COST, TOKEN_COST = 1.0, 1.0  # of a step; about the default model's proportion on a CPU, in 4 ms

@@ -2,6 +2,7 @@
 
 import pytest
 
+from legato.sim.fake_model import expected_output
 from legato.sim.scenario import Arrive, Ask, Event, Kill, Scenario, Setup, random_scenario
 from legato.sim.world import simulate
 
@@ -28,6 +29,29 @@ def test_poison_ends_alone() -> None:
     asks = tuple(Ask(f"r{i}", (100 + i, 101), 6, is_poison=i == 2) for i in range(4))
     setup = random_scenario(0).setup
     simulate(Scenario(setup, (Event(0, Arrive(asks)), Event(1, Kill()))))
+
+
+def test_innocent_suspects_pause_for_a_step_each_and_not_for_anothers_answer() -> None:
+    num_tokens = 20
+    asks = tuple(Ask(f"r{i}", (100 + i, 101), num_tokens, seed=20, is_poison=i == 1) for i in range(4))
+    assert all(len(expected_output(ask.prompt, num_tokens, ask.seed)) == num_tokens for ask in asks)
+    setup = Setup(
+        max_num_seqs=4,
+        max_step_tokens=64,
+        mixed_prefill_tokens=64,
+        long_prefill_tokens=None,
+        max_step_scores=64,
+        max_preemptions=1,
+        max_queued=8,
+        num_pages=64,
+        page_size=4,
+        enable_prefix_caching=True,
+        batching="continuous",
+        lookahead=0,
+    )
+    num_deadly, num_alone = 3, 3
+    num_steps = simulate(Scenario(setup, (Event(0, Arrive(asks)),)))
+    assert num_steps <= num_deadly + num_alone + num_tokens + 1
 
 
 def test_prompts_may_end_one_after_another_while_others_wait_to_decode() -> None:
