@@ -26,6 +26,7 @@ from legato.core.errors import (
     PoisonedRequestError,
     QueueTimeoutError,
     RequestError,
+    SlowReaderError,
     UnknownModelError,
     UnknownRequestError,
 )
@@ -41,6 +42,7 @@ TABLE: tuple[tuple[type[LegatoError], int, str, str | None], ...] = (
     (QueueTimeoutError, 503, "service_unavailable", "queue_timeout"),
     (ClosedError, 503, "service_unavailable", "shutting_down"),
     (NotReadyError, 503, "service_unavailable", "not_ready"),
+    (SlowReaderError, 408, "invalid_request_error", "slow_reader"),
     (PoisonedRequestError, 500, "server_error", "engine_poisoned"),
     (EngineDiedError, 503, "service_unavailable", "engine_died"),
     (ModelError, 503, "service_unavailable", "model_unavailable"),

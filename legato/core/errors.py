@@ -67,6 +67,10 @@ class QueueTimeoutError(NotReadyError):
         super().__init__(message)
 
 
+class SlowReaderError(LegatoError):
+    """The client has read so little of its answer that no more of it is kept."""
+
+
 class PoisonedRequestError(LegatoError):
     """Engines have died of this one request, the last time with no other beside it."""
 

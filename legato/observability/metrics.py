@@ -51,6 +51,9 @@ class Metrics:
         self.num_finished = TwinCounter(
             registry, "request_success", "Requests ended.", (*model, "finished_reason")
         )
+        self.num_slow_readers = TwinCounter(
+            registry, "slow_readers", "Calls aborted whose client did not read.", model, ["legato_"]
+        )
         self.prompt_tokens = TwinCounter(registry, "prompt_tokens", "Tokens of prompts.", model)
         self.generation_tokens = TwinCounter(registry, "generation_tokens", "Tokens generated.", model)
         self.ttft = TwinHistogram(
@@ -99,7 +102,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def _declare(self, model: str) -> None:
-        for counter in (self.num_accepted, self.prompt_tokens, self.generation_tokens):
+        for counter in (self.num_accepted, self.num_slow_readers, self.prompt_tokens, self.generation_tokens):
             counter.add(model, amount=0)
         for reason in FINISH_REASONS:
             self.num_finished.add(model, reason, amount=0)

@@ -24,6 +24,7 @@ def test_every_error_class_has_a_row() -> None:
     assert statuses == {
         "LegatoError": 500,
         "NonFiniteLogitsError": 500,
+        "SlowReaderError": 408,
         "ConfigError": 503,
         "ModelError": 503,
         "RequestError": 400,
