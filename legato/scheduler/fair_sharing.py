@@ -5,7 +5,7 @@ Models", OSDI 2024. docs/decisions/fair_sharing.md says what was added to them.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 
 from legato.core.config import SchedulerConfig
 from legato.core.plan import ScheduledChunk
@@ -13,11 +13,15 @@ from legato.core.request import Request
 from legato.scheduler.step_draft import StepDraft
 from legato.scheduler.waiting_queue import WaitingQueue
 
+UNSEEN = frozenset({""})  # tenants who may come, in place of those who are known
+STEPS_FOR_UNSEEN = 8  # times fair_step_tokens are in the steps that these wait for
+
 
 class TenantAccounts:
     """Service of each tenant: a token for each that was computed, and one more for each that was sampled.
 
     As long as one tenant is known, nothing is counted. When all requests have ended, all is forgotten.
+    The tenant without a name is everybody where nothing tells them apart: then there is nobody else.
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
@@ -25,6 +29,10 @@ class TenantAccounts:
         self._num_open: Counter[str] = Counter()  # requests that have not ended
         self._credit = 2 * config.max_step_tokens
         self._step_tokens = config.fair_step_tokens
+
+    @property
+    def have_names(self) -> bool:
+        return bool(self.service) and "" not in self.service
 
     @property
     def is_shared(self) -> bool:
@@ -49,18 +57,26 @@ class TenantAccounts:
         if not self._num_open:
             self.service.clear()
 
+    def restore(self, service: Mapping[str, int], tenants: Iterable[str]) -> None:
+        """Become accounts with this service; `tenants` of the requests that have not ended."""
+        self.service |= service
+        self._num_open.update(tenants)
+
     def charge(self, tenant: str, chunk: ScheduledChunk) -> None:
         self.service[tenant] += chunk.num_tokens + chunk.samples
 
     def limit_heavy(self, draft: StepDraft, running: Collection[Request], waiting: WaitingQueue) -> None:
         """Limit the step for the sake of those who have been served much less than others, if there are any.
 
-        They may be idle: who asks now and then waits for the steps that run when it comes.
+        They may be idle: who asks now and then waits for the steps that run when it comes. So may somebody
+        who was not seen yet; steps that are short enough for these cost little.
         """
         most = max((self.service[tenant] for tenant in self._num_open), default=0)
         least = most - self._credit // 2
         draft.light = frozenset(tenant for tenant, service in self.service.items() if service <= least)
-        if draft.light:
+        if not draft.light:
+            draft.light, draft.heavy_left = UNSEEN, STEPS_FOR_UNSEEN * self._step_tokens
+        else:
             lines = [line[0] for tenant in draft.light if (line := waiting.of(tenant))]
             admitted = [request for request in running if request.tenant in draft.light]
             draft.light_priority = min((request.priority for request in lines + admitted), default=0)

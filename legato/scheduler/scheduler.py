@@ -1,7 +1,7 @@
 """The scheduler: plan() a step, note that it was launched, update() with what it sampled."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Protocol
 
@@ -80,17 +80,25 @@ class Scheduler:
         if request.is_suspect:
             self._suspects[request.request_id] = request
 
-    def restore(self, requests: Sequence[Request], pages: SavedPages, members: Sequence[str]) -> None:
+    def restore(
+        self,
+        requests: Sequence[Request],
+        pages: SavedPages,
+        members: Sequence[str],
+        service: Mapping[str, int],
+    ) -> None:
         """Go on where another scheduler is; nothing was done with this one before.
 
         requests  that one's, in order of arrival; they become this one's; suspects are still to be tried
         pages     kv.save() of that one
         members   the requests that are policy.members()
+        service   tenants.service of that one
         """
         rows = sorted(self._rows.allocate() for _ in range(self._rows.available_size))
         for row in set(rows).difference(request.row for request in requests if request.row is not None):
             self._rows.free(row)
         self.kv.restore(pages)
+        self.tenants.restore(service, (request.tenant for request in requests))
         for request in requests:
             request.arrival = next(self._arrivals)
             self._requests[request.request_id] = request
@@ -113,9 +121,9 @@ class Scheduler:
         draft = StepDraft(self._step, self.config.max_step_tokens, self.config.max_step_scores)
         self._try_suspect(draft)
         if not draft.chunks:
-            if self.tenants.is_shared:
+            if self.tenants.have_names:
                 self.tenants.limit_heavy(draft, self.running.values(), self.waiting)
-            if draft.light and not draft.has_preempted:
+            if self.tenants.is_shared and draft.light and not draft.has_preempted:
                 self._make_room(draft)
             self.policy.fill(draft, self._add_decodes, self._add_prefills)
         if self.tenants.is_shared:

@@ -205,7 +205,7 @@ class World:
         self._num_turns += not self._decoding.isdisjoint(moved)  # the end of a prompt is no turn
         self._decoding = decoding
         # One for each who may be before it; a heavy tenant has a token of a step at least.
-        turns = 2 + -(-len(decoding) // (1 if scheduler.tenants.is_shared else self._setup.max_step_tokens))
+        turns = 2 + -(-len(decoding) // (1 if scheduler.tenants.have_names else self._setup.max_step_tokens))
         due = self._num_turns + turns
         self._due = {each: due if each in moved else self._due.get(each, due) for each in running}
         for request_id in decoding:
