@@ -105,6 +105,7 @@ class FakeGenerator:
         self.resumed = asyncio.Event()
         self.submissions: list[dict[str, Any]] = []
         self.num_aborted = 0
+        self.first_token_at: float | None = None
 
     async def submit(
         self, prompts: Sequence[Prompt], params: SamplingParams, *, n: int = 1, **options: Any
@@ -208,6 +209,7 @@ class FakeTextStream:
         self, generator: FakeGenerator, deltas: list[list[TextDelta]], prompts: list[list[int]]
     ) -> None:
         self.prompts = prompts
+        self.first_token_at = generator.first_token_at
         self._generator = generator
         self._deltas = deltas
         self._unfinished = dict.fromkeys(range(len(deltas)))

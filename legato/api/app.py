@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from legato import __version__
+from legato.api.answers.measured import PREDICTED_TTFT
 from legato.api.answers.plain import cancel_and_wait
 from legato.api.answers.running import RunningCalls
 from legato.api.errors import install_error_handlers
@@ -37,6 +38,7 @@ EXPOSED_HEADERS = (
     "request-id",
     "x-legato-ignored",
     "x-legato-adjusted",
+    PREDICTED_TTFT,
     "retry-after",
     "retry-after-ms",
 )

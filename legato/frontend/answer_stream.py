@@ -32,9 +32,14 @@ class AnswerStream:
     """Implements TextStream. Belongs to one event loop; give its `sink` to EngineClient.submit."""
 
     def __init__(
-        self, client: EngineClient, answers: Mapping[str, Answer], prompts: Sequence[Sequence[int]]
+        self,
+        client: EngineClient,
+        answers: Mapping[str, Answer],
+        prompts: Sequence[Sequence[int]],
+        first_token_at: float | None = None,
     ) -> None:
         self.prompts = prompts
+        self.first_token_at = first_token_at
         self._client = client
         self._answers = dict(answers)  # request id -> answer, until it is finished
         self._loop = asyncio.get_running_loop()

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from legato.core.errors import ModelError
+from legato.core.errors import ModelError, brief
+
+MAX_SIZE = 2**24  # of a vocabulary, a context, a width: above any real one, so that a false one is an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +32,8 @@ class ModelConfig:
     sampling_defaults: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if type(self.vocab_size) is not int or self.vocab_size < 1:
-            raise ModelError(f"vocab_size is {self.vocab_size!r}, not a positive whole number")
+        if type(self.vocab_size) is not int or not 1 <= self.vocab_size <= MAX_SIZE:
+            raise ModelError(f"vocab_size is {self.vocab_size!r}, not a whole number from 1 to {MAX_SIZE}")
 
 
 def read_model_config(path: Path) -> ModelConfig:
@@ -50,4 +52,4 @@ def read_model_config(path: Path) -> ModelConfig:
     except ModelError as error:
         if str(path) in str(error):
             raise
-        raise ModelError(f"{path}: {error}") from error
+        raise ModelError(f"{path}: {brief(error)}") from error

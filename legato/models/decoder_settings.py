@@ -7,6 +7,8 @@ from legato.models.rope import read_rope
 from legato.models.settings import Settings
 from legato.program.ops import Activation
 
+MAX_LAYERS = 2**12
+MAX_HEAD_DIM = 2**14
 ACTIVATIONS = {
     "silu": Activation.SILU,
     "swish": Activation.SILU,
@@ -38,7 +40,7 @@ def read_decoder(settings: Settings, **parts: Any) -> DecoderConfig:
         "head_dim": head_dim,
         "vocab_size": settings.whole("vocab_size"),
         "max_position": rope.max_position,
-        "layers": (Layer(rope),) * settings.whole("num_hidden_layers"),
+        "layers": (Layer(rope),) * settings.whole("num_hidden_layers", most=MAX_LAYERS),
         "norm_eps": settings.number("rms_norm_eps", 1e-6),
         "activation": ACTIVATIONS[settings.choice("hidden_act", ACTIVATIONS, "silu")],
         "tie_word_embeddings": settings.flag("tie_word_embeddings"),
@@ -52,7 +54,7 @@ def read_head_dim(settings: Settings) -> int:
     hidden_size, num_heads = settings.whole("hidden_size"), settings.whole("num_attention_heads")
     if settings.get("head_dim") is None and hidden_size % num_heads:
         raise settings.error(f"hidden_size {hidden_size} does not divide into {num_heads} heads")
-    head_dim = settings.whole("head_dim", hidden_size // num_heads)
+    head_dim = settings.whole("head_dim", hidden_size // num_heads, most=MAX_HEAD_DIM)
     if head_dim % 2:
         raise settings.error(f"head_dim is {head_dim}; an even one is needed")
     return head_dim

@@ -21,7 +21,10 @@ def build_model(config: ModelConfig) -> Model:
     """
     family = _family_of(config)
     settings = Settings(config.settings, config.source)
-    described = family.describe(settings)
+    try:
+        described = family.describe(settings)
+    except (ArithmeticError, ValueError) as error:  # of a logarithm, a division, a power
+        raise settings.error(f"its numbers do not belong together: {error}") from error
     settings.finish()
     head_dim = next(op.head_dim for op in described.program.ops if isinstance(op, Attention))
     if config.file_format == "hf":

@@ -1,11 +1,12 @@
 """A model's settings as its family reads them: each is checked, and none that changes numbers is ignored."""
 
 import logging
-import math
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from legato.core.errors import ModelError
+from legato.core.errors import ModelError, brief
+from legato.modelfiles.model_config import MAX_SIZE
 
 PLAIN: dict[str, tuple[Any, ...]] = {  # settings that change numbers, and the values with which they do not
     "_remove_final_layer_norm": (False,),
@@ -77,17 +78,17 @@ class Settings:
         value = self._values.get(name)
         return default if value is None else value
 
-    def whole(self, name: str, default: int | None = None) -> int:
-        """A positive whole number."""
+    def whole(self, name: str, default: int | None = None, *, most: int = MAX_SIZE) -> int:
+        """A positive whole number, bounded before anything of its size is made."""
         value = self._required(name, default)
-        if type(value) is not int or value < 1:
-            raise self.error(f"{name} is {value!r}, not a positive whole number")
+        if type(value) is not int or not 1 <= value <= most:
+            raise self.error(f"{name} is {value!r}, not a whole number from 1 to {most}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
         """A positive number."""
         value = self._required(name, default)
-        if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
+        if type(value) not in (int, float) or not 0 < value <= sys.float_info.max:
             raise self.error(f"{name} is {value!r}, not a positive number")
         return float(value)
 
@@ -120,7 +121,9 @@ class Settings:
                 self.refuse(name, *plain)
         unknown = sorted(self._values.keys() - self._read - HARMLESS)
         if unknown:
-            logger.warning("%s: settings that legato does not know: %s", self.source, ", ".join(unknown))
+            logger.warning(
+                "%s: settings that legato does not know: %s", self.source, brief(", ".join(unknown))
+            )
 
     def refuse_unread(self) -> None:
         """Raise ModelError for any setting that was not read."""
@@ -128,7 +131,7 @@ class Settings:
             self.refuse(name)
 
     def error(self, text: str) -> ModelError:
-        return ModelError(f"{self.source}: {text}")
+        return ModelError(f"{self.source}: {brief(text)}")
 
     def _required(self, name: str, default: Any) -> Any:
         value = self.get(name, default)
