@@ -36,6 +36,7 @@ COMMANDS = (
     ),
     Command("bench", "legato.cli.bench.command", "measure"),
     Command("sim", "legato.cli.sim.command", "put scheduling and recovery through random scenarios"),
+    Command("replay", "legato.cli.replay", "make recorded scheduling decisions again, and compare"),
     Command(
         "doctor", "legato.cli.doctor.command", "say what is here, and what is wrong", aliases=("collect-env",)
     ),

@@ -132,6 +132,15 @@ class EngineConfig:
     watchdog_s: int = flag(
         30, "seconds without progress, with work to do, after which the engine is replaced", least=1
     )
+    record: str | None = flag(
+        None,
+        "a file to which the scheduler's decisions are recorded, for legato replay; no prompt can be read out"
+        " of it",
+        type=str,
+    )
+    record_bytes: int = flag(
+        64 * 2**20, "size of that recording and of its older half together", least=2**20, is_bytes=True
+    )
     seed: int | None = flag(None, "makes the seeds drawn for requests without one repeatable", type=int)
 
 
@@ -187,6 +196,20 @@ class ServerConfig:
         "seconds from a request's arrival to its end, then the reason timeout; 0: no limit. A client may"
         " shorten it by the header x-request-timeout",
         least=0,
+    )
+    ttft_limit_s: float = flag(
+        0,
+        "seconds from a request's arrival to its first token, as predicted when it comes; what would take"
+        " longer gets 429 with the code ttft_limit at once; 0: no limit",
+        type=float,
+        least=0,
+        aliases=("--ttft-limit",),
+    )
+    send_timeout_s: int = flag(
+        60,
+        "seconds in which a client may take nothing of what waits for it; then its request is aborted and the"
+        " connection closed",
+        least=1,
     )
     drain_timeout_s: int = flag(
         30,

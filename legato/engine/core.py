@@ -61,6 +61,9 @@ class Core:
         self._held: dict[str, tuple[Request, Future[None]]] = {}  # by request id, until its grammar is built
         self._in_flight: deque[tuple[StepPlan, Future[StepOutput]]] = deque()
         self._num_steps = 0
+        self._num_tokens = 0  # of steps that are over
+        self._busy_s = 0.0
+        self._busy_since = 0.0  # when the oldest step in flight had the device to itself
         self._clock = clock
         self._watches: dict[str, Stopwatch] = {}  # request id -> its own, until it has ended
 
@@ -136,9 +139,12 @@ class Core:
             self._scheduler.launched(plan)
             self._num_steps += 1
         if self._in_flight and (len(self._in_flight) > self._lookahead or not plan.chunks):
-            _, output = self._in_flight.popleft()
+            plan, output = self._in_flight.popleft()
             events = self._scheduler.update(output.result())
             now = self._clock()
+            self._num_tokens += plan.num_tokens
+            self._busy_s += now - self._busy_since
+            self._busy_since = now
             return [self._message(event, now) for event in events]
         return []
 
@@ -158,6 +164,13 @@ class Core:
             prefix_queries=scheduler.kv.prefix_queries,
             prefix_hits=scheduler.kv.prefix_hits,
             preemptions=scheduler.num_preemptions,
+            prefilled_tokens=sum(
+                request.cached_len - request.hit_len
+                for request in scheduler.running.values()
+                if request.output_len == 0
+            ),
+            tokens=self._num_tokens,
+            busy_s=self._busy_s,
             rounds=scheduler.policy.num_rounds,
             requests=[self._request_stats(request) for request in scheduler.requests] if query_id else [],
         )
@@ -171,6 +184,8 @@ class Core:
 
     def _start_watches(self, plan: StepPlan) -> None:
         now = self._clock()
+        if not self._in_flight:
+            self._busy_since = now
         for chunk in plan.chunks:
             if chunk.row_start is not None:
                 self._watches[chunk.request_id].start(now)

@@ -1,13 +1,13 @@
 """The scheduler's only door to the K/V store: match a prefix, grow, commit, release."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from legato.core.config import CacheConfig
 from legato.kvcache.page_allocator import PageAllocator, PageError
 from legato.kvcache.page_table import PageTable
-from legato.kvcache.radix_cache import RadixCache
+from legato.kvcache.radix_cache import Node, RadixCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,38 @@ class PageUsage:
     held: int
     cached: int
     free: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRun:
+    """A node of the prefix cache: the index of its parent among those before it, -1 for the root.
+
+    salt  of the runs that follow the root
+    """
+
+    parent: int
+    token_ids: Sequence[int]
+    pages: Sequence[int]
+    salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTable:
+    """What a request holds; `run` is the index of the run where its shared part ends, -1 for none."""
+
+    run: int
+    pages: Sequence[int]
+    duplicates: Sequence[int]
+    salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPages:
+    """Where all pages are, in the orders that decide which goes next: a manager can be made of it."""
+
+    free_pages: Sequence[int]
+    runs: Sequence[SavedRun]
+    tables: Mapping[str, SavedTable]
 
 
 class KVCacheManager:
@@ -167,6 +199,39 @@ class KVCacheManager:
         free, cached = self._allocator.num_free, self._prefixes.num_evictable
         return PageUsage(held=self.config.num_pages - free - cached, cached=cached, free=free)
 
+    def save(self) -> SavedPages:
+        """Everything that decides about pages from here on: O(num_pages)."""
+        nodes = self._prefixes.nodes_by_use()
+        indexes = {self._prefixes.root: -1} | {node: index for index, node in enumerate(nodes)}
+        return SavedPages(
+            free_pages=self._allocator.free_pages(),
+            runs=[self._saved_run(node, indexes[node.parent]) for node in nodes],
+            tables={
+                request_id: SavedTable(
+                    indexes[table.node], list(table.pages), list(table.duplicates), table.salt
+                )
+                for request_id, table in self._tables.items()
+            },
+        )
+
+    def restore(self, saved: SavedPages) -> None:
+        """Become what save() has seen; nothing was done with this manager before. Counters begin anew."""
+        self._allocator = PageAllocator(self.config.num_pages, saved.free_pages)
+        nodes = [self._prefixes.root]  # so that the run of index i is nodes[i + 1]
+        for run in saved.runs:
+            parent = nodes[run.parent + 1]
+            nodes.append(self._prefixes.restore(parent, run.token_ids, run.salt, run.pages))
+        for request_id, table in saved.tables.items():
+            node = nodes[table.run + 1]
+            self._prefixes.lock(node)
+            self._tables[request_id] = PageTable(
+                salt=table.salt,
+                node=node,
+                pages=list(table.pages),
+                is_resumed=False,
+                duplicates=list(table.duplicates),
+            )
+
     def check_integrity(self) -> None:
         """Raise PageError on a leak, a double owner or a wrong count. O(num_pages): for idle times, tests."""
         self._prefixes.check_integrity(Counter(table.node for table in self._tables.values()))
@@ -193,6 +258,10 @@ class KVCacheManager:
                 raise PageError(f"{request_id} holds page {page} where the prefix cache has {in_tree}")
         if table.num_pages < len(known):
             raise PageError(f"{request_id} holds {table.num_pages} pages and has committed {len(known)}")
+
+    def _saved_run(self, node: Node, parent: int) -> SavedRun:
+        token_ids, salt = self._prefixes.tokens_of(node)
+        return SavedRun(parent, token_ids, list(node.pages), salt)
 
     def _table(self, request_id: str) -> PageTable:
         try:

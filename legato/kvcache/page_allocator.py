@@ -14,10 +14,13 @@ class PageAllocator:
     go out first, in the order in which they came.
     """
 
-    def __init__(self, num_pages: int) -> None:
+    def __init__(self, num_pages: int, free_pages: Sequence[int] | None = None) -> None:
+        """free_pages  as another pool gave them, all others are out; by default all are free"""
         self.num_pages = num_pages
-        self._free = list(reversed(range(num_pages)))  # a stack: the next page to go out is its last
-        self._taken: set[int] = set()
+        all_pages = range(num_pages)
+        # a stack: the next page to go out is its last
+        self._free = list(reversed(all_pages) if free_pages is None else free_pages)
+        self._taken = set(all_pages).difference(self._free)
 
     @property
     def num_free(self) -> int:
@@ -42,5 +45,5 @@ class PageAllocator:
         self._free.extend(reversed(pages))
 
     def free_pages(self) -> tuple[int, ...]:
-        """The free pages, for checks: O(num_pages)."""
+        """The free pages, the next one to go out last: O(num_pages)."""
         return tuple(self._free)

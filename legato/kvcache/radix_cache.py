@@ -147,6 +147,37 @@ class RadixCache:
             yield (node := stack.pop())
             stack += node.children.values()
 
+    def nodes_by_use(self) -> list[Node]:
+        """All nodes but the root: the locked ones, then the others, the first to be evicted last.
+
+        A node stands behind its parent, so that restore() can enter them one after another.
+        """
+        locked = [node for node in self.nodes() if node.ref_count]
+        return [*locked, *reversed(self._unlocked)]
+
+    def tokens_of(self, node: Node) -> tuple[list[int], str]:
+        """The tokens of a run, and of one below the root the salt."""
+        salt, pages = "", []
+        for key in node.keys:
+            match key:
+                case (str(salt), tuple(page)):
+                    pages.append(page)
+                case _:
+                    pages.append(key)
+        return [token_id for page in pages for token_id in page], salt
+
+    def restore(self, parent: Node, token_ids: Sequence[int], salt: str, pages: Sequence[int]) -> Node:
+        """Enter a run as nodes_by_use() of another cache had it; those to be evicted first come last."""
+        before = [0] * (parent.end * self.page_size)
+        keys = self._page_keys([*before, *token_ids], salt, parent.end)
+        node = Node(parent, keys, pages)
+        parent.children[keys[0]] = node
+        self._unlocked[node] = None
+        self._unlocked.move_to_end(node, last=False)
+        self.num_pages += len(pages)
+        self.num_evictable += len(pages)
+        return node
+
     def pages_of(self, node: Node) -> list[int]:
         """All pages from the root to the end of `node`, for checks."""
         runs: list[list[int]] = []

@@ -29,6 +29,13 @@ class BatchingPolicy(ABC):
     def on_end(self, request: Request) -> None:  # noqa: B027  most policies keep no account
         """A request has ended, or was aborted before it ran."""
 
+    def members(self) -> list[Request]:
+        """Those of the open round that have not ended, where there are rounds."""
+        return []
+
+    def restore(self, members: list[Request]) -> None:  # noqa: B027
+        """Become a policy whose round has these members; nothing was done with this one before."""
+
 
 class ContinuousBatching(BatchingPolicy):
     """A row that falls free is taken at the next step: nobody waits for a neighbour to end."""
@@ -70,6 +77,12 @@ class StaticBatching(ContinuousBatching):
     def on_end(self, request: Request) -> None:
         if self._members.pop(request.request_id, None) is not None and not self._members:
             self._close()
+
+    def members(self) -> list[Request]:
+        return list(self._members.values())
+
+    def restore(self, members: list[Request]) -> None:
+        self._open(members)
 
     def _open(self, members: list[Request]) -> None:
         self._members = {member.request_id: member for member in members}

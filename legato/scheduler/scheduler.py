@@ -9,7 +9,7 @@ from legato.core.config import SchedulerConfig
 from legato.core.plan import RowError, StepOutput, StepPlan, TokenLogprobs
 from legato.core.request import Request, RequestState
 from legato.core.sampling_params import FinishReason
-from legato.kvcache.manager import KVCacheManager
+from legato.kvcache.manager import KVCacheManager, SavedPages
 from legato.scheduler.admission import Admission
 from legato.scheduler.policy import BatchingPolicy
 from legato.scheduler.step_draft import StepDraft
@@ -107,6 +107,29 @@ class Scheduler:
         self.waiting.add(request)
         if request.is_suspect:
             self._suspects[request.request_id] = request
+
+    def restore(self, requests: Sequence[Request], pages: SavedPages, members: Sequence[str]) -> None:
+        """Go on where another scheduler is; nothing was done with this one before.
+
+        requests  that one's, in order of arrival; they become this one's; suspects are still to be tried
+        pages     kv.save() of that one
+        members   the requests that are policy.members()
+        """
+        rows = sorted(self._rows.allocate() for _ in range(self._rows.available_size))
+        for row in set(rows).difference(request.row for request in requests if request.row is not None):
+            self._rows.free(row)
+        self.kv.restore(pages)
+        for request in requests:
+            request.arrival = next(self._arrivals)
+            self._requests[request.request_id] = request
+            if request.is_suspect:
+                self._suspects[request.request_id] = request
+            if request.is_admitted:
+                self.running[request.request_id] = request
+            else:
+                self.waiting.add(request)
+        self._turns = count(1 + max((request.last_turn for request in requests), default=-1))
+        self.policy.restore([self._requests[request_id] for request_id in members])
 
     def abort(self, request_id: str) -> None:
         """End a request that nobody waits for; unknown ids have ended already."""

@@ -22,7 +22,8 @@ _SAFE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,%d}" % LIMITS["request_id"].maxim
 class RequestScope:
     """ASGI middleware that gives each request `state["request_id"]` and `state["received_at"]`.
 
-    The id is the client's x-request-id where that is short and plain, else a fresh one; answers carry it.
+    The id is the client's x-request-id where that is short and plain, else a fresh one; answers carry it, and
+    what stands in `state["answer_headers"]` when their head goes out.
     An error that no handler took is logged and answered with 500; when the answer has begun, it ends the
     connection.
     """
@@ -46,7 +47,13 @@ class RequestScope:
             return
         request_id = _request_id(scope)
         received_at = self._clock()
-        scope["state"] = {**scope.get("state", {}), "request_id": request_id, "received_at": received_at}
+        answer_headers: dict[str, str] = {}
+        scope["state"] = {
+            **scope.get("state", {}),
+            "request_id": request_id,
+            "received_at": received_at,
+            "answer_headers": answer_headers,
+        }
         scope["root_path"] = scope.get("root_path") or self._root_path
         status: int | None = None
 
@@ -55,7 +62,7 @@ class RequestScope:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
-                headers["x-request-id"] = request_id
+                headers.update({"x-request-id": request_id, **answer_headers})
                 if dialect_of(scope) is Dialect.ANTHROPIC:
                     headers["request-id"] = request_id
             await send(message)
