@@ -11,6 +11,7 @@ from legato.cli.serving.tls import check_tls
 from legato.core.api_keys import with_keys_of_file
 from legato.core.config import EngineConfig, ServerConfig
 from legato.observability.logs import set_up_logging
+from legato.observability.tracing import check_tracing
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     settings = with_keys_of_file(server.value)
     check_tls(settings)
+    check_tracing(settings.otlp_traces_endpoint)
     set_up_logging(settings.log_level, log_format=settings.log_format)
     with open_listener(settings.host, settings.port) as listener:
         warn_if_open(listener, settings)

@@ -221,6 +221,13 @@ class ServerConfig:
     )
     log_level: str = flag("info", "how much is logged", choices=("debug", "info", "warning", "error"))
     log_format: str = flag("text", "a line of text, or a JSON object a line", choices=("text", "json"))
+    otlp_traces_endpoint: str | None = flag(
+        None,
+        "where spans of calls are sent, OTLP over HTTP, like http://127.0.0.1:4318/v1/traces; needs the extra"
+        " legato[otel]. No texts are sent; OTEL_* variables set the rest",
+        type=str,
+        is_url=True,
+    )
     enable_auto_tool_choice: bool = flag(
         True, "the model may call the tools of a request as it likes: always so, the flag changes nothing"
     )

@@ -26,9 +26,9 @@ def log_format_in_use() -> str:
 
 
 class JsonLines(logging.Formatter):
-    """A JSON object a line: time, level, process, message; request_id and exception where there is one.
+    """A JSON object a line: time, level, process, message, and request_id, trace_id, exception where there are.
 
-    A line is about a request when it is logged with `extra={"request_id": …}`.
+    A line is about a request when it is logged with `extra={"request_id": …}`, and its trace_id likewise.
     """
 
     def __init__(self, process: str) -> None:
@@ -42,9 +42,9 @@ class JsonLines(logging.Formatter):
             "process": self._process,
             "message": record.getMessage(),
         }
-        request_id = getattr(record, "request_id", None)
-        if request_id is not None:
-            line["request_id"] = request_id
+        for name in ("request_id", "trace_id"):
+            if getattr(record, name, None) is not None:
+                line[name] = getattr(record, name)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)
