@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -46,6 +47,8 @@ EXPOSED_HEADERS = (
     "retry-after-ms",
 )
 
+# FastAPI's own would tell what clients send; ours is `observability/tracing.py`. Older versions have none.
+NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 LAST_SPANS_S = 2.0  # to send what has not been sent, at the end
 
 # Told once a service how its start has ended: after so many seconds, with None, or with what forbids it.
@@ -77,6 +80,7 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
         redoc_url=None,
         redirect_slashes=False,
         strict_content_type=False,  # a body without a content type is read as JSON
+        telemetry=NO_TELEMETRY,
         lifespan=_lifespan,
     )
     app.state.models = models

@@ -26,7 +26,7 @@ def log_format_in_use() -> str:
 
 
 class JsonLines(logging.Formatter):
-    """A JSON object a line: time, level, process, message, and request_id, trace_id, exception where there are.
+    """A JSON object a line: time, level, process, message; where there are, request_id, trace_id, exception.
 
     A line is about a request when it is logged with `extra={"request_id": …}`, and its trace_id likewise.
     """

@@ -44,7 +44,6 @@ async def open_stream(
     deadlines = Deadlines.of(request)
     if len(server.api_key) > 1:  # how long a prefix of another's prompt takes would tell that it is known
         options["cache_salt"] = f"{request.state.tenant}/{options.get('cache_salt', '')}"
-    fields = {"prompt": prompt_field, "grammar": grammar_field}
     received_at: float = request.state.received_at
     if server.ttft_limit_s:
         options["first_token_by"] = received_at + server.ttft_limit_s
@@ -58,18 +57,9 @@ async def open_stream(
         async with deadlines.while_queueing():
             stream = await service.generator.submit(prompts, params, n=n, **options)
     except LegatoError as error:
-        if isinstance(error, RequestError) and error.param in fields:
-            if (
-                error.param == "grammar"
-            ):  # its text is about a schema or a pattern, and says not which field's
-                error.args = (f"{grammar_field}: {error}",)
-            error.param = fields[error.param]
-        if isinstance(error, SlowFirstTokenError):
-            _tell_prediction(request, error.first_token_at)
-        answer = describe(error, request.state.request_id)
-        metrics.rejected(model, str(answer.code))
-        if span is not None:
-            span.fail(str(answer.code), is_ours=answer.status >= 500)
+        if isinstance(error, RequestError):
+            _name_field(error, prompt_field, grammar_field)
+        _count_refusal(request, model, error)
         raise
     meters = [metrics.accepted(model, received_at=received_at) for _ in range(len(prompts) * n)]
     if stream.first_token_at is not None:
@@ -82,6 +72,25 @@ async def open_stream(
     expire = partial(stream.abort, FinishReason.TIMEOUT)
     measured.on_close.append(deadlines.watch(lambda: measured.has_tokens, expire))
     return measured
+
+
+def _name_field(error: RequestError, prompt_field: str, grammar_field: str) -> None:
+    """Let the error speak of the body's own field."""
+    if error.param == "grammar":  # its text is about a schema or a pattern, and says not which field's
+        error.args = (f"{grammar_field}: {error}",)
+        error.param = grammar_field
+    elif error.param == "prompt":
+        error.param = prompt_field
+
+
+def _count_refusal(request: Request, model: str, error: LegatoError) -> None:
+    if isinstance(error, SlowFirstTokenError):
+        _tell_prediction(request, error.first_token_at)
+    answer = describe(error, request.state.request_id)
+    request.app.state.metrics.rejected(model, str(answer.code))
+    span: Span | None = getattr(request.state, "span", None)
+    if span is not None:
+        span.fail(str(answer.code), is_ours=answer.status >= 500)
 
 
 def _tell_prediction(request: Request, first_token_at: float) -> float:
