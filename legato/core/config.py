@@ -200,7 +200,7 @@ class ServerConfig:
     ttft_limit_s: float = flag(
         0,
         "seconds from a request's arrival to its first token, as predicted when it comes; what would take"
-        " longer gets 429 with the code ttft_limit at once; 0: no limit",
+        " longer gets 429 with the code ttft_limit at once, unless nobody else is served; 0: no limit",
         type=float,
         least=0,
         aliases=("--ttft-limit",),

@@ -188,7 +188,10 @@ class AsyncLLM:
     def _predict(
         self, id_lists: Sequence[Sequence[int]], cache_salt: str, deadline: float | None
     ) -> float | None:
-        """When the first prompt's first token will come. Raises SlowFirstTokenError if after the deadline."""
+        """When the first prompt's first token will come.
+
+        Raises SlowFirstTokenError if that is after the deadline, and it would come earlier without others.
+        """
         predicted = self.client.first_token(id_lists[0], cache_salt) if id_lists else None
         if predicted is None:
             return None
@@ -196,17 +199,12 @@ class AsyncLLM:
         first_token_at = now + predicted.wait_s
         if deadline is None or first_token_at <= deadline:
             return first_token_at
-        if now + predicted.alone_s > deadline:
-            raise SlowFirstTokenError(
-                f"this prompt's first token is predicted to take {predicted.alone_s:.3g} s even where nobody"
-                " else waits, more than this server allows; shorten the prompt",
-                retry_after_s=None,
-                first_token_at=first_token_at,
-            )
+        if predicted.wait_s <= predicted.alone_s:  # nobody waits for it; and what was never let in was
+            return first_token_at  # never measured, so that a wrong guess would stand for ever
         raise SlowFirstTokenError(
             f"the first token is predicted to take {predicted.wait_s:.3g} s, more than this server allows;"
             " try again when fewer requests wait",
-            retry_after_s=first_token_at - deadline,
+            retry_after_s=predicted.wait_s - max(deadline - now, predicted.alone_s),
             first_token_at=first_token_at,
         )
 
