@@ -74,6 +74,7 @@ class AsyncLLM:
         n: int = 1,
         priority: int = 0,
         cache_salt: str = "",
+        tenant: str = "",
         truncate_prompt_tokens: int | None = None,
         add_special_tokens: bool = True,
         shown_ids: Collection[int] = (),
@@ -99,6 +100,7 @@ class AsyncLLM:
                 seed=seed,
                 priority=priority,
                 cache_salt=cache_salt,
+                tenant=tenant,
             )
             for token_ids in id_lists
             for seed in self._answer_seeds(params, n)
@@ -107,7 +109,7 @@ class AsyncLLM:
             request.request_id: Answer(index, request.token_ids, params, self.tokenizer, shown_ids)
             for index, request in enumerate(requests)
         }
-        first_token_at = self._predict(id_lists, cache_salt, first_token_by)
+        first_token_at = self._predict(id_lists, cache_salt, tenant, first_token_by)
         stream = AnswerStream(self.client, answers, id_lists, first_token_at)
         self.client.submit(requests, stream.sink)
         await stream.accepted()
@@ -186,13 +188,13 @@ class AsyncLLM:
         return await self._convert(encode) if sum(map(len, texts)) > LONG_TEXT_CHARS else encode()
 
     def _predict(
-        self, id_lists: Sequence[Sequence[int]], cache_salt: str, deadline: float | None
+        self, id_lists: Sequence[Sequence[int]], cache_salt: str, tenant: str, deadline: float | None
     ) -> float | None:
         """When the first prompt's first token will come.
 
         Raises SlowFirstTokenError if that is after the deadline, and it would come earlier without others.
         """
-        predicted = self.client.first_token(id_lists[0], cache_salt) if id_lists else None
+        predicted = self.client.first_token(id_lists[0], cache_salt, tenant) if id_lists else None
         if predicted is None:
             return None
         now = time.perf_counter()

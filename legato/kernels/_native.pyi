@@ -9,7 +9,7 @@ from typing import Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-WeightFormat = Literal["f32", "bf16", "f16", "q4", "q8", "i8"]
+WeightFormat = Literal["f32", "bf16", "f16", "q4", "q5", "q6", "q8", "i8"]
 KVFormat = Literal["f32", "bf16", "i8"]
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]  # of program.ops
 
@@ -39,9 +39,11 @@ class Device:
         f32   values float32
         bf16  values uint16, bfloat16 bits
         f16   values uint16, IEEE half bits
-        q4    values uint8 [outputs, inputs / 2]: q * scale + minimum, where byte j of a group of 32 inputs
-              holds q[j] in its low half and q[j + 16] in its high; scales, minimums [outputs, inputs / 32]
-        q8    values int8: q * scale; scales [outputs, inputs / 32]
+        q4    q * scale + minimum: values uint8 [outputs, inputs / 32 * 16] as group_packing.pack_q4 makes
+              them; scales, minimums [outputs, inputs / 32]
+        q5    the same with values [outputs, inputs / 32 * 20] of pack_q5
+        q6    q * (scale * multiplier): values uint8 [outputs, inputs / 32 * 26] of pack_q6; scales as for q4
+        q8    values int8: q * scale; scales as for q4
         i8    values int8: q * scale; scales [outputs]
         """
 
@@ -148,8 +150,8 @@ class Tape:
     lifetimes do not meet share memory.
     """
 
-    def embedding(self, weight: PackedWeight, by_position: bool = False) -> int:
-        """A row of `weight` for each token of the step: that of its id, or of its position."""
+    def embedding(self, weight: PackedWeight, by_position: bool = False, offset: int = 0) -> int:
+        """A row of `weight` for each token of the step: that of its id, or of its position, + offset."""
 
     def rms_norm(self, x: int, weight: NDArray[np.float32], eps: float) -> int:
         """Norm each row, or each of its heads if these are as wide as `weight`."""
@@ -162,11 +164,23 @@ class Tape:
     def layer_norm(
         self, x: int, weight: NDArray[np.float32], bias: NDArray[np.float32], eps: float
     ) -> int: ...
-    def linear(self, x: int, weight: PackedWeight, bias: NDArray[np.float32] | None = None) -> int:
-        """[rows, weight.outputs]; q4, q8 and i8 turn x into int8 first, once for all its products."""
+    def linear(
+        self,
+        x: int,
+        weight: PackedWeight | tuple[PackedWeight, ...],
+        bias: NDArray[np.float32] | None = None,
+    ) -> int:
+        """[rows, weight.outputs]; quantised weights turn x into int8 first, once for all its products.
+
+        The outputs of several weights, of any formats, lie side by side.
+        """
 
     def add_linear(
-        self, into: int, x: int, weight: PackedWeight, bias: NDArray[np.float32] | None = None
+        self,
+        into: int,
+        x: int,
+        weight: PackedWeight | tuple[PackedWeight, ...],
+        bias: NDArray[np.float32] | None = None,
     ) -> None:
         """into += the product with its bias, in place: what `into` was is gone for later operations."""
 
@@ -179,15 +193,23 @@ class Tape:
         layer: int,
         num_heads: int,
         scale: float,
+        window: int = 0,
+        cap: float = 0.0,
     ) -> int:
         """[tokens, num_heads * head_dim]: turn q and k by their positions, store k and v, attend.
 
         qkv       [tokens, (num_heads + 2 * num_kv_heads) * head_dim]
-        cos, sin  [num_positions, head_dim / 2]
+        cos, sin  [num_positions, num_pairs]; where 2 * num_pairs < head_dim, the rest of a head stays
+        window    positions that a token sees, its own and those before it; 0: all of them
+        cap       scores become cap * tanh(score / cap); 0: they stay
         """
 
     def activate(self, x: int, function: Activation, is_gated: bool) -> int:
         """function(x); gated: function(gate) * up of the halves of x [rows, 2 * width]."""
+
+    def scale(self, x: int, factor: float) -> int: ...
+    def soft_cap(self, x: int, cap: float) -> int:
+        """cap * tanh(x / cap)"""
 
     def select(self, x: int) -> int:
         """From every token of the step to those that sample."""

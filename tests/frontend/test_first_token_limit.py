@@ -25,7 +25,7 @@ class PredictingClient:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    def first_token(self, token_ids: Sequence[int], cache_salt: str) -> FirstToken:
+    def first_token(self, token_ids: Sequence[int], cache_salt: str, tenant: str) -> FirstToken:
         return FirstToken(wait_s=self._wait_s, alone_s=2.0)
 
 
