@@ -6,7 +6,13 @@ MAX_REASON_CHARS = 500
 def brief(reason: object) -> str:
     """A text about what a stranger wrote, for a message: cut when it is long, control characters escaped."""
     text = str(reason)
-    text = text if len(text) <= MAX_REASON_CHARS else f"{text[:MAX_REASON_CHARS]}…"
+    return printable(text if len(text) <= MAX_REASON_CHARS else f"{text[:MAX_REASON_CHARS]}…")
+
+
+def printable(text: str) -> str:
+    """The text on one line, with whatever would move a terminal's cursor or change its colours escaped."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
@@ -46,18 +52,18 @@ class UnknownRequestError(RequestError):
 class OverloadedError(LegatoError):
     """There is too much to do: come back in `retry_after_s` seconds."""
 
-    def __init__(self, message: str, *, retry_after_s: float | None) -> None:
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
 
 
 class SlowFirstTokenError(OverloadedError):
-    """The first token would come later than it may; no retry_after_s: it would even if nobody else waited.
+    """The first token would come later than it may, because of those that came before.
 
     first_token_at  when it would come, by time.perf_counter()
     """
 
-    def __init__(self, message: str, *, retry_after_s: float | None, first_token_at: float) -> None:
+    def __init__(self, message: str, *, retry_after_s: float, first_token_at: float) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
         self.first_token_at = first_token_at
 

@@ -71,8 +71,10 @@ class InprocClient:
                 raise self._not_ready()
             self._inbox.put([self._router.expect_stats(sink)])
 
-    def first_token(self, token_ids: Sequence[int], cache_salt: str = "") -> FirstToken | None:
-        return self._router.first_token(token_ids, cache_salt)
+    def first_token(
+        self, token_ids: Sequence[int], cache_salt: str = "", tenant: str = ""
+    ) -> FirstToken | None:
+        return self._router.first_token(token_ids, cache_salt, tenant)
 
     @property
     def num_pending(self) -> int:

@@ -5,6 +5,8 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
+from legato.core.errors import printable
+
 
 def set_up_logging(level: str, process: str = "legato", log_format: str = "text") -> None:
     """Log to standard error from `level` on; lines name the process they come from.
@@ -15,7 +17,7 @@ def set_up_logging(level: str, process: str = "legato", log_format: str = "text"
     if log_format == "json":
         handler.setFormatter(JsonLines(process))
     else:
-        handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)-7s {process}: %(message)s"))
+        handler.setFormatter(TextLines(f"%(asctime)s %(levelname)-7s {process}: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
@@ -25,10 +27,21 @@ def log_format_in_use() -> str:
     return "json" if any(isinstance(each.formatter, JsonLines) for each in handlers) else "text"
 
 
-class JsonLines(logging.Formatter):
-    """A JSON object a line: time, level, process, message; request_id and exception where there is one.
+class TextLines(logging.Formatter):
+    """Text, in which nothing that a client or a model's file wrote can pass for a line of its own."""
 
-    A line is about a request when it is logged with `extra={"request_id": …}`.
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        record.message = "\n    ".join(map(printable, record.message.split("\n")))
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return "\n".join("    " + printable(line) for line in super().formatException(ei).split("\n"))
+
+
+class JsonLines(logging.Formatter):
+    """A JSON object a line: time, level, process, message; where there are, request_id, trace_id, exception.
+
+    A line is about a request when it is logged with `extra={"request_id": …}`, and its trace_id likewise.
     """
 
     def __init__(self, process: str) -> None:
@@ -42,9 +55,9 @@ class JsonLines(logging.Formatter):
             "process": self._process,
             "message": record.getMessage(),
         }
-        request_id = getattr(record, "request_id", None)
-        if request_id is not None:
-            line["request_id"] = request_id
+        for name in ("request_id", "trace_id"):
+            if getattr(record, name, None) is not None:
+                line[name] = getattr(record, name)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)

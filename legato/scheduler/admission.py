@@ -20,7 +20,15 @@ class Admission:
 
     def is_reserved(self, request: Request) -> bool:
         """Whether the request gets all its pages when admitted, and so is never preempted again."""
-        return request.num_preemptions >= self._config.max_preemptions
+        return request.num_preemptions - request.num_yields >= self._config.max_preemptions
+
+    def may_yield(self, request: Request) -> bool:
+        """Whether the request may be preempted for another tenant: so often, and once a page of its answer.
+
+        So it is not computed again and again without getting on.
+        """
+        num_pages = request.output_len // self._kv.config.page_size
+        return not self.is_reserved(request) and request.num_yields < self._config.max_preemptions + num_pages
 
     def kv_len(self, request: Request) -> int:
         """Tokens that the request must have pages for when it is admitted."""
