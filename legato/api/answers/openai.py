@@ -209,7 +209,7 @@ class CompletionAnswer(OpenAIAnswer):
     ) -> None:
         super().__init__(head, prompts)
         vocabulary = head.vocabulary
-        self._echoed = [echoed_text(prompt, vocabulary) if head.report.echo else "" for prompt in prompts]
+        self._echoed = [echoed_text(prompt, vocabulary) if head.report.echo else "" for prompt in echoed]
         self._hidden_ids = vocabulary.special_ids if vocabulary and skips_special_tokens else frozenset()
         self._logprobs: dict[int, CompletionLogprobs] = {}
 
