@@ -69,6 +69,8 @@ class GrammarClient:
 
     def _live_worker(self) -> "_RunningWorker":
         if self._worker is None or self._worker.is_gone:
+            if self._worker is not None:
+                self._worker.close()
             self._worker = _RunningWorker(self._arguments)
             weakref.finalize(self, self._worker.end)
         return self._worker
@@ -118,6 +120,10 @@ class _RunningWorker:
             self.process.kill()
             self.process.wait()
         self._reader.join()
+        self.close()
+
+    def close(self) -> None:
+        """Give the descriptor of one that is gone back."""
         self._channel.close()
 
     def _read(self) -> None:

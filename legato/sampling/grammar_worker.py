@@ -38,10 +38,16 @@ WATCH_S = 0.02  # while masks are computed
 WORD_BYTES = 4
 
 
+class _Owner:
+    """Who has a row, from its Begin on; what its last owner had still asked is not asked of its matcher."""
+
+    matcher: LLMatcher
+
+
 class Worker:
     """Answers each Begin and Advance with a Mask or NoMask, in whatever order they are done.
 
-    A row's next question comes after the answer to its last one, so that no two threads meet at a matcher.
+    An owner's next question comes after the answer to its last one: no two threads meet at a matcher.
     """
 
     def __init__(self, channel: Channel[ToWorker], tokenizer: Path, eos_ids: frozenset[int]) -> None:
@@ -50,20 +56,22 @@ class Worker:
         self._threads = ThreadPoolExecutor(max_workers=MAX_THREADS, thread_name_prefix="mask")
         self._table: Future[LLTokenizer] = self._builder.submit(open_token_table, tokenizer, eos_ids)
         self._built: OrderedDict[str, Future[LLMatcher]] = OrderedDict()  # none of them has read a token
-        self._rows: dict[int, LLMatcher] = {}
+        self._rows: dict[int, _Owner] = {}
+        self._unanswered: set[int] = set()  # tickets: noted before a thread takes them up, lest none watch it
         self._computing: dict[int, tuple[int, float]] = {}  # ticket -> CPU clock of its thread, its start
 
     def serve(self) -> None:
         """Until the engine is gone: ChannelClosedError."""
         while True:
-            for message in self._channel.receive(timeout_s=WATCH_S if self._computing else None):
+            for message in self._channel.receive(timeout_s=WATCH_S if self._unanswered else None):
                 match message:
                     case Prepare(grammar=grammar):
                         self._matcher(grammar).add_done_callback(partial(self._send_prepared, grammar))
                     case Begin():
-                        self._threads.submit(self._answer, message, self._matcher(message.grammar))
+                        self._rows[message.row] = _Owner()
+                        self._submit(message, self._matcher(message.grammar))
                     case Advance():
-                        self._threads.submit(self._answer, message)
+                        self._submit(message)
             self._give_up_slow_ones()
 
     def _matcher(self, grammar: str) -> "Future[LLMatcher]":
@@ -77,27 +85,24 @@ class Worker:
     def _build(self, grammar: str) -> LLMatcher:
         return build_matcher(self._table.result(), grammar)
 
-    def _answer(self, message: Begin | Advance, built: "Future[LLMatcher] | None" = None) -> None:
+    def _submit(self, message: Begin | Advance, built: "Future[LLMatcher] | None" = None) -> None:
+        self._unanswered.add(message.ticket)
+        self._threads.submit(self._answer, message, self._rows[message.row], built)
+
+    def _answer(
+        self, message: Begin | Advance, owner: _Owner, built: "Future[LLMatcher] | None" = None
+    ) -> None:
         try:
-            answer = self._mask(message.ticket, self._moved(message, built))
+            answer = self._mask(message.ticket, _moved(owner, message, built))
         except LegatoError as error:
             answer = NoMask(ticket=message.ticket, reason=f"the grammar cannot be used: {error}")
         except Exception:  # a fault of ours at one row's grammar; the engine must not wait for ever
             logger.exception("a grammar could not be followed")
             answer = NoMask(ticket=message.ticket, reason="the grammar cannot be used; the log says why")
+        finally:
+            self._unanswered.discard(message.ticket)
         if answer is not None:
             self._send(answer)
-
-    def _moved(self, message: Begin | Advance, built: "Future[LLMatcher] | None") -> LLMatcher:
-        """The row's matcher, behind the tokens that have come."""
-        if isinstance(message, Advance):
-            self._rows[message.row].consume_token(message.token_id)
-        else:
-            assert built is not None
-            matcher = self._rows[message.row] = built.result().deep_copy()
-            if message.output_ids:
-                matcher.consume_tokens(message.output_ids)
-        return self._rows[message.row]
 
     def _mask(self, ticket: int, matcher: LLMatcher) -> Mask | NoMask | None:
         """None when it took too long, as the engine knows by now."""
@@ -128,6 +133,18 @@ class Worker:
             self._channel.send([message])
         except ChannelClosedError:
             os._exit(0)  # the engine is gone, and threads that still compute do so for nobody
+
+
+def _moved(owner: _Owner, message: Begin | Advance, built: "Future[LLMatcher] | None") -> LLMatcher:
+    """The owner's matcher, behind the tokens that have come."""
+    if isinstance(message, Advance):
+        owner.matcher.consume_token(message.token_id)
+    else:
+        assert built is not None
+        owner.matcher = built.result().deep_copy()
+        if message.output_ids:
+            owner.matcher.consume_tokens(message.output_ids)
+    return owner.matcher
 
 
 def main() -> None:

@@ -74,3 +74,26 @@ def test_those_who_wait_hear_of_a_death(client: GrammarClient) -> None:
     with pytest.raises(WorkerGoneError):
         waiting[0].result(WAIT_S)
     waiting[1].result(WAIT_S)
+
+
+def test_slow_mask_is_given_up_by_a_worker_that_is_told_nothing_else_meanwhile(
+    client: GrammarClient,
+) -> None:
+    for character in "abcd":
+        slow = regex_grammar(character + "{300000}")
+        client.prepare(slow).result(WAIT_S)
+        client.begin(0, DIGITS, []).result(WAIT_S)  # its thread takes up the next one, as the worker sleeps
+        with pytest.raises(NoMaskError, match="takes too long"):
+            client.begin(1, slow, []).result(WAIT_S)
+
+
+def test_dead_workers_leave_no_descriptors(client: GrammarClient) -> None:
+    channels = []
+    for _ in range(2):
+        client.begin(0, DIGITS, []).result(WAIT_S)
+        assert client._worker is not None
+        channels.append(client._worker._channel)
+        client._worker.process.kill()
+        client._worker._reader.join(WAIT_S)
+    client.begin(0, DIGITS, []).result(WAIT_S)
+    assert [channel._socket.fileno() for channel in channels] == [-1, -1]
