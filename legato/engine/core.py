@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 from legato.core.errors import RequestError
@@ -116,22 +117,30 @@ class Core:
         those who wait. So nobody is locked out, and what was accepted is never shed.
         """
         config, waiting = self._scheduler.config, self._scheduler.waiting
-        own = waiting.of(message.tenant if config.is_fair else "")
-        num_tenants = waiting.num_tenants + (not own)
-        num_waiting = len(waiting) + len(self._held) - self._scheduler.num_free_rows  # for others to end
-        if num_waiting >= config.max_queued and len(own) * num_tenants >= config.max_queued:
+        line = waiting.of(message.tenant if config.is_fair else "")
+        held = [request for request, _ in self._held.values()]  # they wait too, in no line yet
+        own_held = [each for each in held if each.tenant == message.tenant or not config.is_fair]
+        tenants = {message.tenant, *waiting.tenants, *(each.tenant for each in held)}
+        num_tenants = len(tenants) if config.is_fair else 1
+        num_waiting = len(waiting) + len(held) - self._scheduler.num_free_rows  # for others to end
+        num_own = len(line) + len(own_held)
+        if num_waiting >= config.max_queued and num_own * num_tenants >= config.max_queued:
             return f"{num_waiting} requests wait already, the limit is {config.max_queued}"
-        num_tokens = waiting.num_prompt_tokens + len(message.token_ids)
+        num_tokens = self._num_waiting_tokens() + len(message.token_ids)
         limit = config.max_queued_tokens
-        if limit is None or not own or num_waiting < 0 or num_tokens <= limit:
+        if limit is None or not num_own or num_waiting < 0 or num_tokens <= limit:
             return None
-        num_own = sum(request.prompt_len for request in own) + len(message.token_ids)
-        if num_own * num_tenants <= limit:
+        num_own_tokens = sum(each.prompt_len for each in chain(line, own_held)) + len(message.token_ids)
+        if num_own_tokens * num_tenants <= limit:
             return None
         return (
-            f"prompts of {waiting.num_prompt_tokens} tokens wait already and this one has"
+            f"prompts of {self._num_waiting_tokens()} tokens wait already and this one has"
             f" {len(message.token_ids)}, the limit is {limit}"
         )
+
+    def _num_waiting_tokens(self) -> int:
+        held = sum(request.prompt_len for request, _ in self._held.values())
+        return self._scheduler.waiting.num_prompt_tokens + held
 
     def abort(self, request_id: str) -> None:
         self._held.pop(request_id, None)
@@ -167,7 +176,7 @@ class Core:
             step=self._num_steps,
             running=len(scheduler.running),
             waiting=len(scheduler.waiting) + len(self._held),
-            waiting_tokens=scheduler.waiting.num_prompt_tokens,
+            waiting_tokens=self._num_waiting_tokens(),
             pages_held=usage.held,
             pages_cached=usage.cached,
             pages_free=usage.free,

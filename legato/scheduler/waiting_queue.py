@@ -1,7 +1,7 @@
 """Requests that hold no row and no page yet: by priority, then the tenant's service, then arrival."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import chain
 
@@ -31,8 +31,8 @@ class WaitingQueue:
         return chain.from_iterable(self._lines.values())
 
     @property
-    def num_tenants(self) -> int:
-        return len(self._lines)
+    def tenants(self) -> Collection[str]:
+        return self._lines.keys()
 
     def of(self, tenant: str) -> list[Request]:
         """Those of one tenant, the first to be served first; read only."""

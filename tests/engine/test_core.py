@@ -239,6 +239,24 @@ def test_prompts_that_wait_have_a_limit_in_tokens_and_one_that_waits_alone_has_n
     assert rejection(core, request_id="late", prompt_len=1).code == "queue_full"
 
 
+@pytest.mark.parametrize("is_fair", [True, False])
+def test_requests_whose_grammars_are_built_fill_the_queue_like_others(is_fair: bool) -> None:
+    limits = {"max_num_seqs": 1, "max_queued": 3, "max_queued_tokens": 30, "is_fair": is_fair}
+    core = scripted_core(ScriptedExecutor(), grammars=Builder(), **limits)
+    add_all(core, make_message("runs", tenant="one"))
+    core.step()
+    for name in ("g1", "g2"):
+        add_all(core, make_message(name, tenant="one", grammar="a grammar", prompt_len=10))
+    assert core.stats().waiting_tokens == 20
+    refusal = rejection(core, request_id="long", tenant="one", grammar="a grammar", prompt_len=11)
+    assert "prompts of 20 tokens wait already and this one has 11, the limit is 30" in refusal.message
+    add_all(core, make_message("g3", tenant="one", grammar="a grammar"))
+    refusal = rejection(core, request_id="late", tenant="one", grammar="a grammar")
+    assert "3 requests wait already, the limit is 3" in refusal.message
+    if is_fair:
+        add_all(core, make_message("other", tenant="two"))
+
+
 def test_requests_that_find_a_free_row_do_not_wait() -> None:
     core = scripted_core(ScriptedExecutor(), max_num_seqs=3, max_queued_tokens=1)
     add_all(core, *(make_message(name, prompt_len=30) for name in "abc"))
