@@ -102,6 +102,8 @@ class WholesaleProtocol(H11Protocol):
 
     def _watch_unsent(self, num_before: int) -> None:
         """See that the rest of an answer gets shorter: nobody else does, once it is complete."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            return  # the next answer is under way, and its sender sees to it until it is complete
         num_unsent = self.transport.get_write_buffer_size()
         if num_unsent >= num_before:
             logger.warning(

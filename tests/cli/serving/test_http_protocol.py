@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -56,9 +57,27 @@ def test_each_request_of_a_connection_is_counted_for_itself() -> None:
         connection.start_next_cycle()
 
 
+LARGE_BYTES = {"/large": 16 << 20, "/larger": 32 << 20}  # more than the system keeps for who does not read
+
+
+async def send_large(num_bytes: int, send: Send, *, is_whole: bool) -> None:
+    """An answer in one message, or one whose end is told when most of it has been read."""
+    headers = [(b"content-length", b"%d" % num_bytes)]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    if not is_whole:
+        num_bytes -= 1
+        await send({"type": "http.response.body", "body": b"0", "more_body": True})
+    await send({"type": "http.response.body", "body": bytes(num_bytes), "more_body": not is_whole})
+    if not is_whole:
+        await send({"type": "http.response.body"})
+
+
 async def length_of_body(scope: Scope, receive: Receive, send: Send) -> None:
     """An app that answers with the length of the body; at once, before it is read, on /early."""
     is_early, length, has_more = scope["path"] == "/early", 0, True
+    if scope["path"] in LARGE_BYTES:
+        await send_large(LARGE_BYTES[scope["path"]], send, is_whole=scope["path"] == "/large")
+        return
     if is_early:
         headers = [(b"content-length", b"2")]
         await send({"type": "http.response.start", "status": 413, "headers": headers})
@@ -154,6 +173,21 @@ def test_client_may_be_silent_between_two_requests() -> None:
         connection.settimeout(None)
         connection.sendall(request)
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_unread_rest_of_an_answer_is_not_mistaken_for_that_of_the_last_one() -> None:
+    request = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\na"
+    with (
+        contextmanager(serve)(ConnectionLimits(send_timeout_s=0.5)) as port,
+        socket.create_connection(("127.0.0.1", port)) as connection,
+        connection.makefile("rb") as answers,
+    ):
+        for path, pause_s in (("/large", 0.0), ("/larger", 1.0)):
+            connection.sendall(request % path.encode())
+            time.sleep(pause_s)
+            while answers.readline() != b"\r\n":
+                pass
+            assert len(answers.read(LARGE_BYTES[path])) == LARGE_BYTES[path]
 
 
 def test_one_client_too_many_gets_503_and_a_probe_is_answered() -> None:
