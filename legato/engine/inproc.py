@@ -134,13 +134,13 @@ class InprocClient:
     def _receive(self) -> list[ToEngine] | None:
         """Everything that has arrived, or None when told to end; sleeps only when there is no work."""
         received: list[ToEngine] = []
-        is_blocking = not self._core.has_work
+        wait_s = self._core.idle_s if self._core.has_work else None
         while True:
             try:
-                messages = self._inbox.get(block=is_blocking)
+                messages = self._inbox.get(block=wait_s != 0, timeout=wait_s)
             except Empty:
                 return received
             if messages is None:
                 return None
             received += messages
-            is_blocking = False
+            wait_s = 0

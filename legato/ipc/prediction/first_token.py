@@ -14,7 +14,7 @@ from legato.ipc.prediction.look_ahead import LookAhead, Prompt
 from legato.ipc.prediction.recent_prompts import RecentPrompts
 from legato.ipc.prediction.step_times import StepTimes
 
-MAX_WAITING = 256  # that are looked at one by one; more are taken to be like these
+MAX_WAITING = 64  # that are looked at one by one; more are taken to be like these
 _WEIGHT = 0.1  # of the latest answer, in the mean length of answers
 
 
