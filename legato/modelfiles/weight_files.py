@@ -6,6 +6,7 @@ from pathlib import Path
 
 from legato.core.errors import ModelError
 
+MAX_NAME_CHARS = 256
 PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 
 
@@ -41,11 +42,15 @@ def read_weight_map(index: Path) -> dict[str, str]:
     """Tensor name -> the name of its shard. Raises ModelError for an unusable index."""
     try:
         weight_map = json.loads(index.read_bytes())["weight_map"]
-        if all(isinstance(name, str) and Path(name).name == name for name in weight_map.values()):
+        if all(isinstance(name, str) and _is_file_name(name) for name in weight_map.values()):
             return dict(weight_map)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{index} holds no readable weight_map: {error}") from error
     raise ModelError(f"{index}: a shard must be the name of a file in the same folder")
+
+
+def _is_file_name(name: str) -> bool:
+    return Path(name).name == name and name.isprintable() and len(name) < MAX_NAME_CHARS
 
 
 def absence(folder: Path) -> str:
