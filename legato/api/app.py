@@ -14,7 +14,8 @@ from legato import __version__
 from legato.api.answers.plain import cancel_and_wait
 from legato.api.answers.running import RunningCalls
 from legato.api.errors import install_error_handlers
-from legato.api.routes import abort, anthropic, lesson, openai, ops, responses, tokenizer
+from legato.api.explain.explanations import Explanations
+from legato.api.routes import abort, anthropic, explain, lesson, openai, ops, responses, tokenizer
 from legato.api.routes.deep_check import DeepCheck
 from legato.api.routes.vllm_proxy import VllmProxy
 from legato.api.service import ModelService, ServedModels
@@ -74,12 +75,13 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
     app.state.models = models
     app.state.server = server
     app.state.calls = RunningCalls()
+    app.state.explanations = Explanations()
     app.state.is_strict = server.strict
     app.state.on_start = log_start
     app.state.metrics = _metrics(models)
     app.state.deep_check = DeepCheck()
     app.state.vllm = VllmProxy(server.vllm_url)
-    for routes in (openai, responses, anthropic, tokenizer, abort, lesson, ops):
+    for routes in (openai, responses, anthropic, tokenizer, abort, explain, lesson, ops):
         app.include_router(routes.router)
     install_error_handlers(app)
     _add_transport(app, server)

@@ -10,10 +10,12 @@ from legato.core.errors import RequestError
 from legato.core.plan import StepOutput, StepPlan
 from legato.core.request import Request
 from legato.core.request_limits import RequestLimits
-from legato.core.timing import Stopwatch
+from legato.core.timing import Stretch
 from legato.engine.intake import open_request
+from legato.engine.timeline import Timeline
 from legato.executor.executor import Executor
 from legato.ipc.messages import (
+    Aborted,
     Accepted,
     AddRequest,
     EngineStats,
@@ -48,7 +50,7 @@ class Core:
         self._in_flight: deque[tuple[StepPlan, Future[StepOutput]]] = deque()
         self._num_steps = 0
         self._clock = clock
-        self._watches: dict[str, Stopwatch] = {}  # request id -> its own, until it has ended
+        self._timeline = Timeline()
 
     @property
     def scheduler(self) -> Scheduler:
@@ -66,10 +68,11 @@ class Core:
         if not message.is_resumed and (excess := self._excess_of_queue(message)):
             return _reject(message, "queue_full", excess)
         try:
-            self._scheduler.add(open_request(message, self.limits, self.eos_ids))
+            request = open_request(message, self.limits, self.eos_ids)
         except RequestError as error:
             return _reject(message, error.code, str(error), error.param)
-        self._watches[message.request_id] = Stopwatch(self._clock())
+        self._timeline.accepted(request, len(self._scheduler.waiting), self._clock())
+        self._scheduler.add(request)
         return Accepted(request_id=message.request_id)
 
     def _excess_of_queue(self, message: AddRequest) -> str | None:
@@ -87,15 +90,21 @@ class Core:
             )
         return None
 
-    def abort(self, request_id: str) -> None:
-        self._scheduler.abort(request_id)
-        self._watches.pop(request_id, None)
+    def abort(self, request_id: str) -> Aborted:
+        """End a request that nobody waits for; unknown ids have ended already."""
+        course = None
+        if request_id in self._scheduler:
+            course = self._timeline.so_far(request_id, self._clock())
+            self._timeline.ended(request_id)
+            self._scheduler.abort(request_id)
+        return Aborted(request_id=request_id, course=course)
 
     def step(self) -> list[TokenOutput | Failed]:
         """Launch the next step and take in the oldest one that has to be waited for."""
         plan = self._scheduler.plan()
         if plan.chunks:
-            self._start_watches(plan)  # before launch(), which may return only when the step is computed
+            # before launch(), which may return only when the step is computed
+            self._timeline.launched(plan, self._scheduler.running, self._clock())
             self._in_flight.append((plan, self._executor.launch(plan)))
             self._scheduler.launched(plan)
             self._num_steps += 1
@@ -103,6 +112,7 @@ class Core:
             _, output = self._in_flight.popleft()
             events = self._scheduler.update(output.result())
             now = self._clock()
+            self._timeline.stepped(now)
             return [self._message(event, now) for event in events]
         return []
 
@@ -124,6 +134,7 @@ class Core:
             preemptions=scheduler.num_preemptions,
             rounds=scheduler.policy.num_rounds,
             requests=[self._request_stats(request) for request in scheduler.requests] if query_id else [],
+            courses=self._courses() if query_id else {},
         )
 
     def check_integrity(self) -> None:
@@ -133,20 +144,18 @@ class Core:
     def close(self) -> None:
         self._executor.close()
 
-    def _start_watches(self, plan: StepPlan) -> None:
-        now = self._clock()
-        for chunk in plan.chunks:
-            if chunk.row_start is not None:
-                self._watches[chunk.request_id].start(now)
-
     def _message(self, event: Event, now: float) -> TokenOutput | Failed:
         request = event.request
-        if isinstance(event, Broken):
-            del self._watches[request.request_id]
-            return Failed(request_id=request.request_id, error=event.error.message, code=event.error.code)
-        timing = self._watches[request.request_id].token(now)
+        timing, course = self._timeline.token(request.request_id, now)
         if request.finish_reason is not None:
-            del self._watches[request.request_id]
+            self._timeline.ended(request.request_id)
+        if isinstance(event, Broken):
+            return Failed(
+                request_id=request.request_id,
+                error=event.error.message,
+                code=event.error.code,
+                course=course,
+            )
         token = event if isinstance(event, NewToken) else None  # else none was wanted
         return TokenOutput(
             request_id=request.request_id,
@@ -157,11 +166,19 @@ class Core:
             logprobs=[token.logprobs] if token and token.logprobs else [],
             prompt_logprobs=list(event.prompt_logprobs),
             timing=timing,
+            course=course,
         )
 
     def _is_in_flight(self, request_id: str) -> bool:
         """Whether a step still computes for a request of this id, though it may have ended meanwhile."""
         return any(chunk.request_id == request_id for plan, _ in self._in_flight for chunk in plan.chunks)
+
+    def _courses(self) -> dict[str, Stretch]:
+        now = self._clock()
+        return {
+            request.request_id: self._timeline.so_far(request.request_id, now)
+            for request in self._scheduler.requests
+        }
 
     def _request_stats(self, request: Request) -> RequestStats:
         return RequestStats(

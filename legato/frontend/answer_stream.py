@@ -1,6 +1,7 @@
 """The answers to one call: what the client's reader thread hands over, in the event loop that asked."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -16,10 +17,11 @@ from legato.core.errors import (
     RequestError,
 )
 from legato.core.sampling_params import FinishReason
+from legato.core.timing import Course
 from legato.frontend.answer import Answer
 from legato.frontend.generator import TextDelta
 from legato.ipc.client import EngineClient, EngineStage
-from legato.ipc.messages import Accepted, Failed, Rejected, TokenOutput
+from legato.ipc.messages import Aborted, Accepted, Failed, Rejected, TokenOutput
 from legato.ipc.reply_router import Reply
 
 ACCEPT_TIMEOUT_S = 60.0
@@ -32,6 +34,10 @@ class AnswerStream:
         self, client: EngineClient, answers: Mapping[str, Answer], prompts: Sequence[Sequence[int]]
     ) -> None:
         self.prompts = prompts
+        now = time.perf_counter()
+        self.courses = [Course(now) for _ in answers]
+        self.request_ids = list(answers)
+        self._open_courses = dict(zip(self.request_ids, self.courses, strict=True))
         self._client = client
         self._answers = dict(answers)  # request id -> answer, until it is finished
         self._loop = asyncio.get_running_loop()
@@ -42,9 +48,10 @@ class AnswerStream:
     def sink(self, reply: Reply) -> None:
         """Called by the client's reader thread."""
         try:
-            self._loop.call_soon_threadsafe(self._replies.put_nowait, reply)
+            self._loop.call_soon_threadsafe(self._take, reply)
         except RuntimeError:  # the loop was closed under us: nobody reads any more
-            self._client.abort([reply.request_id])
+            if not isinstance(reply, Aborted):
+                self._client.abort([reply.request_id])
 
     async def accepted(self) -> None:
         """Wait until every request is queued. Raises RequestError and the like, with nothing left running."""
@@ -84,6 +91,7 @@ class AnswerStream:
                 delta = answer.push(reply)
                 if answer.is_finished:
                     del self._answers[reply.request_id]
+                    self._close_course(reply.request_id)
                     if reply.finish_reason is None:
                         self._client.abort([reply.request_id])
                 yield delta
@@ -96,15 +104,30 @@ class AnswerStream:
 
     async def aclose(self) -> None:
         """Abort what still runs; a task that iterates meanwhile comes to its end."""
-        self._client.abort(self._answers)
+        self._client.abort(self._answers, self.sink)
         self._answers.clear()
         self._replies.put_nowait(None)
+
+    def _take(self, reply: Reply) -> None:
+        """In the event loop: note what it tells of the course, which may be read before the rest is."""
+        course = self._open_courses.get(reply.request_id)
+        stretch = reply.course if isinstance(reply, TokenOutput | Failed | Aborted) else None
+        if course is not None and stretch is not None:
+            course.go_on(stretch)
+        if not isinstance(reply, TokenOutput) or reply.finish_reason is not None:
+            self._close_course(reply.request_id)
+        if not isinstance(reply, Aborted):
+            self._replies.put_nowait(reply)
+
+    def _close_course(self, request_id: str) -> None:
+        if course := self._open_courses.pop(request_id, None):
+            course.is_closed = True
 
     def _end_all(self, reason: FinishReason) -> list[TextDelta]:
         """The last deltas of all that runs. Raises QueueTimeoutError for a timeout before any token."""
         if reason is FinishReason.TIMEOUT and not self._has_tokens:
             raise QueueTimeoutError
-        self._client.abort(self._answers)
+        self._client.abort(self._answers, self.sink)
         deltas = [answer.end(reason) for answer in self._answers.values()]
         self._answers.clear()
         return deltas

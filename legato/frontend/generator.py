@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
-from legato.core.timing import Timing
+from legato.core.timing import Course, Timing
 from legato.tokenization.tool_calls.format import ToolFormat
 from legato.tokenization.tool_calls.tools import Tool
 
@@ -63,11 +63,19 @@ class TextStream(Protocol):
     """The deltas of one call, as they come; ends when each prompt's answer has ended.
 
     prompts  token ids of each prompt of the call, as they were computed
+    courses  of each answer, by its index, from when it was sent to the engine, as far as that has told
+    request_ids  of each answer, under which the engine has it
     Iterating raises EngineDiedError or another LegatoError when an answer fails.
     """
 
     @property
     def prompts(self) -> Sequence[Sequence[int]]: ...
+
+    @property
+    def courses(self) -> Sequence[Course]: ...
+
+    @property
+    def request_ids(self) -> Sequence[str]: ...
 
     def __aiter__(self) -> AsyncIterator[TextDelta]: ...
 

@@ -7,6 +7,7 @@ from itertools import count
 from legato.ipc.drain_rate import DrainRate
 from legato.ipc.messages import (
     Abort,
+    Aborted,
     Accepted,
     AddRequest,
     EngineStats,
@@ -17,7 +18,7 @@ from legato.ipc.messages import (
 )
 from legato.ipc.pending import PendingRequests
 
-Reply = Accepted | Rejected | TokenOutput | Failed
+Reply = Accepted | Rejected | Aborted | TokenOutput | Failed
 Sink = Callable[[Reply], None]  # called on the thread that reads from the engine; must not block or raise
 StatsSink = Callable[[EngineStats | Failed], None]  # the same; Failed when the engine ended before
 
@@ -57,10 +58,13 @@ class ReplyRouter:
             self._stats_sinks[query.query_id] = sink
         return query
 
-    def forget(self, request_ids: Iterable[str]) -> list[Abort]:
-        """Their sinks are not called again; the messages that tell the engine so."""
+    def forget(self, request_ids: Iterable[str], last_word: Sink | None = None) -> list[Abort]:
+        """Their sinks are not called again; the messages that tell the engine so.
+
+        last_word  is given an Aborted of each that the engine knows, unless that dies before
+        """
         with self._lock:
-            return [Abort(request_id=each) for each in self._pending.forget(request_ids)]
+            return [Abort(request_id=each) for each in self._pending.forget(request_ids, last_word)]
 
     def route(self, message: Reply | EngineStats) -> None:
         """Hand one message to whoever waits for it; a request that has ended is forgotten."""

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Protocol
 
 from legato.core.config import SchedulerConfig
-from legato.core.plan import RowError, StepOutput, StepPlan, TokenLogprobs
+from legato.core.plan import RowError, StepOutput, StepPlan, TokenLogprobs, WaitReason
 from legato.core.request import Request, RequestState
 from legato.core.sampling_params import FinishReason
 from legato.kvcache.manager import KVCacheManager, SavedPages
@@ -144,7 +144,7 @@ class Scheduler:
             self.policy.fill(draft, self._add_decodes, self._add_prefills)
         if draft.chunks:
             self._step += 1
-        return draft.finish()
+        return draft.finish(self._waits_for(draft))
 
     def launched(self, plan: StepPlan) -> None:
         """Count a step whose forward is on its way: device progress, before any token value is known."""
@@ -242,6 +242,18 @@ class Scheduler:
                 return
             self._admit(request)
             self._add_chunk(request, draft)
+
+    def _waits_for(self, draft: StepDraft) -> WaitReason:
+        """Why those who still wait do, or, when nobody does, why a prompt might be left out of the step."""
+        if self._suspects.keys() & draft.chunks.keys():
+            return WaitReason.SUSPECT
+        if draft.tokens_left == 0:
+            return WaitReason.BUDGET
+        if self.waiting and self.policy.members():
+            return WaitReason.ROUND
+        if self.waiting and self._rows.available_size == 0:
+            return WaitReason.ROW
+        return WaitReason.PAGE if self.waiting or self.kv.num_available_pages == 0 else WaitReason.STEP
 
     def _half_prefilled(self) -> list[Request]:
         prefilling = [

@@ -60,7 +60,7 @@ class World:
             if ask.is_poison
         ]
         self._now = 0.0
-        self._pending = PendingRequests()
+        self._pending = PendingRequests(lambda: self._now)
         self._num_deaths: Counter[str] = Counter()  # of engines in a request's steps, since its last token
         self._start_engine()
 
@@ -68,7 +68,7 @@ class World:
         match what:
             case Arrive(requests=asks):
                 for ask in asks:
-                    client = self._clients[ask.request_id] = Client(ask)
+                    client = self._clients[ask.request_id] = Client(ask, self._now)
                     self._pending.add([client.message()], client.sink)
                 self._send_unsent()
             case Cancel(request_id=request_id):
@@ -234,5 +234,6 @@ def _make_core(setup: Setup, device: FakeDevice, clock: Callable[[], float]) -> 
             limits=limits,
             eos_ids=frozenset({EOS}),
             lookahead=setup.lookahead,
-        )
+        ),
+        clock,
     )

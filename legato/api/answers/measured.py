@@ -1,6 +1,6 @@
 """The one door through which every route asks for text, and the one place where that is counted."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,6 +9,9 @@ from fastapi import Request
 from legato.api.answers.deadlines import Deadlines
 from legato.api.answers.running import RunningCalls
 from legato.api.errors import describe
+from legato.api.explain.explained_call import ExplainedCall
+from legato.api.explain.explanations import Explanations
+from legato.api.explain.in_answer import is_wanted
 from legato.api.service import ModelService
 from legato.core.config import ServerConfig
 from legato.core.errors import LegatoError, RequestError
@@ -26,7 +29,7 @@ async def open_stream(
     prompt_field: str = "prompt",
     grammar_field: str = "grammar",
     n: int = 1,
-    names: Sequence[str] = (),
+    names: Iterable[str] = (),
     **options: Any,
 ) -> TextStream:
     """Queue n answers to each of `prompts`, the body's `prompt_field`, and return their deltas, counted.
@@ -36,6 +39,7 @@ async def open_stream(
     Returns when the engine has accepted all of them, so that every refusal still finds its status.
     Raises LegatoError when nothing was queued.
     """
+    is_wanted(request)  # while a header that does not fit can still be refused
     server: ServerConfig = request.app.state.server
     deadlines = Deadlines.of(request)
     if len(server.api_key) > 1:  # how long a prefix of another's prompt takes would tell that it is known
@@ -57,12 +61,31 @@ async def open_stream(
         raise
     received_at: float = request.state.received_at
     meters = [metrics.accepted(model, received_at=received_at) for _ in range(len(prompts) * n)]
+    names = dict.fromkeys([*names, request.state.request_id])
+    _let_explain(request, service, stream, names)
     calls: RunningCalls = request.app.state.calls
     measured = MeasuredStream(stream, meters)
-    measured.on_close.append(calls.add([request.state.request_id, *names], stream.abort))
+    measured.on_close.append(calls.add(names, stream.abort))
     expire = partial(stream.abort, FinishReason.TIMEOUT)
     measured.on_close.append(deadlines.watch(lambda: measured.has_tokens, expire))
     return measured
+
+
+def _let_explain(request: Request, service: ModelService, stream: TextStream, names: Collection[str]) -> None:
+    """From now on the call can be explained by its names."""
+    state = request.state
+    call = state.explained = ExplainedCall(
+        next(iter(names)),
+        getattr(state, "tenant", None),
+        service,
+        received_at=state.received_at,
+        body_read_at=state.body_read_at,
+        courses=stream.courses,
+        request_ids=stream.request_ids,
+    )
+    explanations: Explanations = request.app.state.explanations
+    keys = explanations.add(call, names)
+    state.on_end.append(partial(explanations.end, call, keys))
 
 
 class MeasuredStream:
@@ -75,7 +98,7 @@ class MeasuredStream:
         self.on_close: list[Callable[[], None]] = []
         self.has_tokens = False
         self._stream = stream
-        self.prompts = stream.prompts
+        self.prompts, self.courses, self.request_ids = stream.prompts, stream.courses, stream.request_ids
         self._deltas = aiter(stream)
         self._meters = meters
 

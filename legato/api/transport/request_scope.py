@@ -20,8 +20,9 @@ _SAFE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,%d}" % LIMITS["request_id"].maxim
 
 
 class RequestScope:
-    """ASGI middleware that gives each request `state["request_id"]` and `state["received_at"]`.
+    """ASGI middleware that gives each request `request_id`, `received_at` and `on_end` in its state.
 
+    What is put into `on_end` is called with the time when the answer is out, or will never be.
     The id is the client's x-request-id where that is short and plain, else a fresh one; answers carry it.
     An error that no handler took is logged and answered with 500; when the answer has begun, it ends the
     connection.
@@ -46,7 +47,13 @@ class RequestScope:
             return
         request_id = _request_id(scope)
         received_at = self._clock()
-        scope["state"] = {**scope.get("state", {}), "request_id": request_id, "received_at": received_at}
+        on_end: list[Callable[[float], None]] = []
+        scope["state"] = {
+            **scope.get("state", {}),
+            "request_id": request_id,
+            "received_at": received_at,
+            "on_end": on_end,
+        }
         scope["root_path"] = scope.get("root_path") or self._root_path
         status: int | None = None
 
@@ -68,8 +75,11 @@ class RequestScope:
                 raise
             await answer.response(scope)(scope, receive, send_with_id)
         finally:
+            ended_at = self._clock()
+            for call in on_end:
+                call(ended_at)
             if self._is_logged and not scope["path"].endswith(PROBED_PATHS):
-                seconds = self._clock() - received_at
+                seconds = ended_at - received_at
                 logger.info(
                     "%s %s %r: %s in %.3f s",
                     *(request_id, scope["method"], scope["path"], status, seconds),
