@@ -1,7 +1,8 @@
 """What every test finds.
 
 Numpy's BLAS gets one thread, as in the engine process; set before any test imports numpy. Weights are packed
-into a folder of the run, so that those of test models do not take the place of what the user has kept.
+into a folder of the run, so that those of test models do not take the place of what the user has kept. No
+example of hypothesis has a deadline: a busy machine is no fault.
 """
 
 import os
@@ -12,6 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -30,18 +30,21 @@ def random_model(
     Every product keeps values near 1 and logits have a standard deviation near 3, as in a trained model.
     """
     config = ModelConfig(
-        architecture="llama",
-        hidden_size=576,
-        intermediate_size=1536,
-        num_layers=num_layers,
-        num_heads=9,
-        num_kv_heads=3,
-        head_dim=64,
+        architecture="LlamaForCausalLM",
+        file_format="hf",
+        source="random",
+        settings={
+            "hidden_size": 576,
+            "intermediate_size": 1536,
+            "num_hidden_layers": num_layers,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "vocab_size": vocab_size,
+            "max_position_embeddings": 2048,
+            "rms_norm_eps": 1e-5,
+            "tie_word_embeddings": tie_word_embeddings,
+        },
         vocab_size=vocab_size,
-        max_position=2048,
-        rms_norm_eps=1e-5,
-        rope_theta=10_000.0,
-        tie_word_embeddings=tie_word_embeddings,
         eos_ids=frozenset({2}),
     )
     rng = np.random.default_rng(seed)
@@ -103,6 +106,7 @@ class FakeGenerator:
         self.resumed = asyncio.Event()
         self.submissions: list[dict[str, Any]] = []
         self.num_aborted = 0
+        self.first_token_at: float | None = None
 
     async def submit(
         self, prompts: Sequence[Prompt], params: SamplingParams, *, n: int = 1, **options: Any
@@ -208,6 +212,7 @@ class FakeTextStream:
         self.prompts = prompts
         self.courses = [Course(time.perf_counter()) for _ in deltas]
         self.request_ids = [f"fake-{index}" for index in range(len(deltas))]
+        self.first_token_at = generator.first_token_at
         self._generator = generator
         self._deltas = deltas
         self._unfinished = dict.fromkeys(range(len(deltas)))

@@ -6,8 +6,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from legato.modelfiles.hf_config import read_hf_config
-from legato.weights.loader import expected_shapes
-from legato.weights.names import HF_NAMES, layer_names
+from legato.models.registry import build_model
+from legato.program.ops import weights_of
 from tests.model_builders import TINY_LLAMA, write_json
 from tests.tokenization.tiny_tokenizers import byte_level_backend
 
@@ -40,13 +40,14 @@ def write_tiny_model(
         write_json(
             folder / "tokenizer_config.json", {"chat_template": chat_template} if chat_template else {}
         )
-    shapes = expected_shapes(read_hf_config(folder))
+    model = build_model(read_hf_config(folder))
     random = np.random.default_rng(3)
     tensors = {}
-    for canonical, name in layer_names(HF_NAMES, config["num_hidden_layers"]).items():
-        shape = shapes[canonical.rpartition(".")[2]]
-        values = random.standard_normal(shape, dtype=np.float32)
-        scale = 2.0 if canonical == "lm_head" else 1.0
-        tensors[name] = values * np.float32(scale / shape[-1] ** 0.5) if len(shape) == 2 else 1 + values / 10
+    for weight in dict.fromkeys(weight for op in model.program.ops for weight in weights_of(op)):
+        values = random.standard_normal(weight.shape, dtype=np.float32)
+        scale = 2.0 if weight.name == "lm_head" else 1.0
+        is_matrix = len(weight.shape) == 2
+        scaled = values * np.float32(scale / weight.shape[-1] ** 0.5) if is_matrix else 1 + values / 10
+        tensors[model.tensors.of(weight.name, "model.").name] = scaled
     save_file(tensors, folder / "model.safetensors")
     return folder

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from legato import __version__
+from legato.api.answers.measured import PREDICTED_TTFT
 from legato.api.answers.plain import cancel_and_wait
 from legato.api.answers.running import RunningCalls
 from legato.api.errors import install_error_handlers
@@ -24,6 +25,7 @@ from legato.api.transport.host_check import HostCheck
 from legato.api.transport.key_limits import KeyLimits
 from legato.api.transport.request_scope import RequestScope
 from legato.api.transport.size_limit import SizeLimit
+from legato.api.transport.slow_readers import SlowReaders
 from legato.core.api_keys import with_keys_of_file
 from legato.core.config import ServerConfig
 from legato.core.errors import LegatoError
@@ -37,6 +39,7 @@ EXPOSED_HEADERS = (
     "request-id",
     "x-legato-ignored",
     "x-legato-adjusted",
+    PREDICTED_TTFT,
     "retry-after",
     "retry-after-ms",
 )
@@ -90,19 +93,25 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
 
 def _add_transport(app: FastAPI, server: ServerConfig) -> None:
     """What every request passes; the last one added comes first."""
+    # what is counted here is counted for it: the body, which may name another, is not read for that
+    [default, *_] = app.state.models.unique()
+    metrics: Metrics = app.state.metrics
     app.add_middleware(SizeLimit)
     if server.max_requests_per_key or server.requests_per_minute_per_key:
-        # counted for the default model: the body, which may name another, is not read for it
-        [default, *_] = app.state.models.unique()
         app.add_middleware(
             KeyLimits,
             max_at_once=server.max_requests_per_key,
             per_minute=server.requests_per_minute_per_key,
-            on_refusal=partial(app.state.metrics.rejected, default.names[0]),
+            on_refusal=partial(metrics.rejected, default.names[0]),
         )
     if not server.api_key:
         app.add_middleware(HostCheck, names=(server.host, *server.allowed_hosts))
     app.add_middleware(Authentication, api_keys=server.api_key)
+    app.add_middleware(
+        SlowReaders,
+        limit_s=server.send_timeout_s,
+        on_cut=partial(metrics.num_slow_readers.add, default.names[0]),
+    )
     app.add_middleware(RequestScope, is_logged=server.enable_log_requests, root_path=server.root_path)
     if server.allowed_origins:  # before the keys, which a browser never shows when it asks whether it may
         app.add_middleware(

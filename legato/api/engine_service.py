@@ -119,6 +119,10 @@ class EngineService:
             progress=_PROGRESS.get(status.detail, 0.1),
         )
 
+    def first_token_s(self) -> float | None:
+        predicted = self._opened and self._opened.llm.client.first_token([0])
+        return predicted.wait_s if predicted else None
+
     def drain(self) -> None:
         if self._opened is not None:
             self._opened.llm.client.drain()

@@ -69,6 +69,10 @@ class ModelService(Protocol):
 
     def state(self) -> ServiceState: ...
 
+    def first_token_s(self) -> float | None:
+        """Seconds that the shortest prompt would wait for its first token; None where nobody can tell."""
+        ...
+
     def drain(self) -> None:
         """Take no more requests; what runs goes on."""
 

@@ -28,6 +28,14 @@ class KVLayout:
     head_dim: int
     dtype: str = "float32"
 
+    @staticmethod
+    def of(program: Program, num_pages: int, page_size: int, dtype: str = "float32") -> "KVLayout":
+        """What the attention of a program needs."""
+        attentions = [op for op in program.ops if isinstance(op, Attention)]
+        num_layers = 1 + max(op.layer for op in attentions)
+        first = attentions[0]
+        return KVLayout(num_layers, num_pages, page_size, first.num_kv_heads, first.head_dim, dtype)
+
     @property
     def shape(self) -> tuple[int, int, int, int, int]:
         return (self.num_layers, self.num_pages, self.page_size, self.num_kv_heads, self.head_dim)

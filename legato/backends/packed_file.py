@@ -17,10 +17,13 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from legato.core.errors import brief
 
 MAGIC = b"LEGATOP2"
 ALIGNMENT = 64  # of a panel
@@ -44,6 +47,17 @@ class PackedArray:
     format: str
     shape: tuple[int, ...]
     data: NDArray[np.uint8]
+
+
+Size = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Header(msgspec.Struct):
+    """Of each array: format, shape, offset behind the header, bytes, checksum."""
+
+    identity: Any
+    data_bytes: Size
+    arrays: dict[str, tuple[str, tuple[Size, ...], Size, Size, int]]
 
 
 Identity = Mapping[str, Any]  # what was packed, and by what: equal ones give equal bytes; as JSON has it
@@ -79,23 +93,34 @@ def map_packed_file(path: Path, identity: Identity) -> dict[str, PackedArray]:
         header = file.read(min(header_bytes, file_bytes))
         if _digest(header) != digest:
             raise UnusableError("its header is damaged")
-        fields = json.loads(header)
+        fields = _read_header(header)
         start = _aligned(_PREFIX.size + header_bytes)
-        if file_bytes != start + fields["data_bytes"]:
+        if file_bytes != start + fields.data_bytes:
             raise UnusableError("it is not whole")
-        if fields["identity"] != json.loads(json.dumps(identity)):
+        if fields.identity != json.loads(json.dumps(identity)):
             raise UnusableError("it was made from other files or by another build")
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     arrays = {
-        name: PackedArray(kind, tuple(shape), np.frombuffer(data, np.uint8, num_bytes, start + offset))
-        for name, (kind, shape, offset, num_bytes, _) in fields["arrays"].items()
+        name: PackedArray(kind, shape, np.frombuffer(data, np.uint8, num_bytes, start + offset))
+        for name, (kind, shape, offset, num_bytes, _) in fields.arrays.items()
     }
     with ThreadPoolExecutor(NUM_THREADS) as pool:
         checksums = pool.map(zlib.crc32, [array.data.data for array in arrays.values()])
-    for (name, place), checksum in zip(fields["arrays"].items(), checksums, strict=True):
+    for (name, place), checksum in zip(fields.arrays.items(), checksums, strict=True):
         if checksum != place[-1]:
             raise UnusableError(f"its {name} is damaged")
     return arrays
+
+
+def _read_header(header: bytes) -> _Header:
+    try:
+        fields = msgspec.json.decode(header, type=_Header)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise UnusableError(f"its header cannot be read: {error}") from error
+    for name, (_, _, offset, num_bytes, _) in fields.arrays.items():
+        if offset + num_bytes > fields.data_bytes:
+            raise UnusableError(f"its {brief(name)} goes beyond its end")
+    return fields
 
 
 def _write(file: int, data: bytes | memoryview, offset: int) -> None:

@@ -1,5 +1,6 @@
 """All that a program reads, as the kernels read it: packed from a model's weights, or mapped from a file."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -52,7 +53,7 @@ def vectors_of(program: Program) -> list[Weight]:
 def mapped_weights(device: "Device", program: Program, arrays: Mapping[str, PackedArray]) -> PackedWeights:
     """The program's weights from `PackedWeights.arrays` of the same device and model; nothing is copied.
 
-    Raises UnusableError when they were packed for another program.
+    Raises UnusableError when they were packed for another program, or their bytes do not fit their shape.
     """
 
     def found(name: str, shape: tuple[int, ...]) -> PackedArray:
@@ -64,11 +65,20 @@ def mapped_weights(device: "Device", program: Program, arrays: Mapping[str, Pack
     def matrix(key: Matrix) -> "PackedWeight":
         outputs, inputs = sum(weight.shape[0] for weight in key), key[0].shape[1]
         array = found(_name(key), (outputs, inputs))
-        return device.packed(cast("WeightFormat", array.format), outputs, inputs, array.data)
+        try:
+            return device.packed(cast("WeightFormat", array.format), outputs, inputs, array.data)
+        except ValueError as error:
+            raise UnusableError(f"its {_name(key)} cannot be used: {error}") from error
+
+    def vector(weight: Weight) -> np.ndarray:
+        data = found(weight.name, weight.shape).data
+        if data.nbytes != 4 * math.prod(weight.shape):
+            raise UnusableError(f"its {weight.name} has {data.nbytes} bytes")
+        return data.view(np.float32)
 
     return PackedWeights(
         {key: matrix(key) for key in matrices_of(program)},
-        {each: found(each.name, each.shape).data.view(np.float32) for each in vectors_of(program)},
+        {each: vector(each) for each in vectors_of(program)},
     )
 
 

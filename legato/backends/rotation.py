@@ -6,10 +6,12 @@ from legato.program.ops import RopeConfig
 
 
 def rotation_table(rope: RopeConfig, num_positions: int) -> np.ndarray:
-    """cos and sin of every position's angles, [2, num_positions, head_dim / 2], rounded once from float64."""
-    frequencies = rope.theta ** -(np.arange(0, rope.head_dim, 2, dtype=np.float64) / rope.head_dim)
-    angles = np.arange(num_positions, dtype=np.float64)[:, None] * frequencies
-    return np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
+    """cos and sin of every position's angles, times the magnitude: [2, num_positions, num_frequencies].
+
+    Rounded once from float64.
+    """
+    angles = np.arange(num_positions, dtype=np.float64)[:, None] * np.array(rope.frequencies)
+    return (np.stack([np.cos(angles), np.sin(angles)]) * rope.magnitude).astype(np.float32)
 
 
 def still_table(head_dim: int, num_positions: int) -> np.ndarray:

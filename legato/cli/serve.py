@@ -61,6 +61,7 @@ def _serve(engine: EngineConfig, server: ServerConfig, listener: socket.socket, 
     service.open()
 
     from legato.api.asgi import app_for  # a second of imports, while the engine loads
+    from legato.cli.serving.http_protocol import ConnectionLimits
     from legato.cli.serving.http_server import HttpServer
 
     is_tls = server.ssl_certfile is not None
@@ -76,6 +77,7 @@ def _serve(engine: EngineConfig, server: ServerConfig, listener: socket.socket, 
         server.drain_timeout_s,
         ssl_certfile=server.ssl_certfile,
         ssl_keyfile=server.ssl_keyfile,
+        limits=ConnectionLimits(send_timeout_s=server.send_timeout_s),
     )
     signals.hand_to(http_server.handle_exit)
     try:

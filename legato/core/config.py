@@ -197,6 +197,20 @@ class ServerConfig:
         " shorten it by the header x-request-timeout",
         least=0,
     )
+    ttft_limit_s: float = flag(
+        0,
+        "seconds from a request's arrival to its first token, as predicted when it comes; what would take"
+        " longer gets 429 with the code ttft_limit at once; 0: no limit",
+        type=float,
+        least=0,
+        aliases=("--ttft-limit",),
+    )
+    send_timeout_s: int = flag(
+        60,
+        "seconds in which a client may take nothing of what waits for it; then its request is aborted and the"
+        " connection closed",
+        least=1,
+    )
     drain_timeout_s: int = flag(
         30,
         "seconds that running requests get to end in after SIGTERM or Ctrl-C; a second signal ends at once",

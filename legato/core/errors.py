@@ -1,5 +1,14 @@
 """What can go wrong, named. `api/errors.py` maps each class to a status and a body."""
 
+MAX_REASON_CHARS = 500
+
+
+def brief(reason: object) -> str:
+    """A text about what a stranger wrote, for a message: cut when it is long, control characters escaped."""
+    text = str(reason)
+    text = text if len(text) <= MAX_REASON_CHARS else f"{text[:MAX_REASON_CHARS]}…"
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
 
 class LegatoError(Exception):
     """Base of every error that legato raises on purpose; its text is fit for a user."""
@@ -35,11 +44,22 @@ class UnknownRequestError(RequestError):
 
 
 class OverloadedError(LegatoError):
-    """The queue is full: come back in `retry_after_s` seconds."""
+    """There is too much to do: come back in `retry_after_s` seconds."""
 
-    def __init__(self, message: str, *, retry_after_s: float) -> None:
+    def __init__(self, message: str, *, retry_after_s: float | None) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class SlowFirstTokenError(OverloadedError):
+    """The first token would come later than it may; no retry_after_s: it would even if nobody else waited.
+
+    first_token_at  when it would come, by time.perf_counter()
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float | None, first_token_at: float) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.first_token_at = first_token_at
 
 
 class NotReadyError(LegatoError):
@@ -65,6 +85,10 @@ class QueueTimeoutError(NotReadyError):
         self, message: str = "the time for this request ended before its first token; try again later"
     ) -> None:
         super().__init__(message)
+
+
+class SlowReaderError(LegatoError):
+    """The client has read so little of its answer that no more of it is kept."""
 
 
 class PoisonedRequestError(LegatoError):

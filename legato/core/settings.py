@@ -1,5 +1,6 @@
 """Settings from where a user gives them: arguments, then LEGATO_* variables, then defaults."""
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +23,7 @@ OTHER_VARIABLES = (
     "LEGATO_PACKED_FOLDER",
 )  # read elsewhere: they are no settings of a server or an engine
 
-_EXPECTED = {int: "a whole number", str: "a text", bool: "True or False"}
+_EXPECTED = {int: "a whole number", float: "a number", str: "a text", bool: "True or False"}
 _BYTES = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@*]+")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
@@ -150,6 +151,8 @@ def _checked(written: str, value: Any, each: Any) -> Any:
     if value is None and each.default is None:
         return None
     expected = each.metadata.get("type", type(each.default))
+    if expected is float and type(value) is int:
+        value = float(value)
     if type(value) is not expected:  # exactly: True is no number
         raise ConfigError(f"{written}{value!r}: expected {_EXPECTED[expected]}")
     if value is True and "refusal" in each.metadata:
@@ -161,7 +164,7 @@ def _checked(written: str, value: Any, each: Any) -> Any:
 
 def _fault_of(value: Any, rules: Mapping[str, Any]) -> str | None:
     """What a value of the right type breaks; see `core/config.py: flag`."""
-    if isinstance(value, int):
+    if isinstance(value, int | float):
         return _fault_of_number(value, rules)
     choices = rules.get("choices")
     if choices and value not in choices:
@@ -171,7 +174,9 @@ def _fault_of(value: Any, rules: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _fault_of_number(value: int, rules: Mapping[str, Any]) -> str | None:
+def _fault_of_number(value: float, rules: Mapping[str, Any]) -> str | None:
+    if not math.isfinite(value):
+        return "must be finite"
     least, most = rules.get("least", -(2**63)), rules.get("most", 2**63 - 1)
     if value < least and "least" in rules:
         return f"must be at least {least}"

@@ -23,10 +23,12 @@ from legato.executor.request_table import RequestTable
 from legato.kvcache.manager import KVCacheManager
 from legato.modelfiles.fingerprint import weights_identity
 from legato.modelfiles.folders import packed_folder
-from legato.modelfiles.model_config import ModelConfig, read_model_config
+from legato.modelfiles.model_config import read_model_config
 from legato.modelfiles.tokenizer_file import tokenizer_file
-from legato.models.registry import build_program
+from legato.models.family import Model
+from legato.models.registry import build_model
 from legato.observability.recording.file import RecordingWriter
+from legato.program.ops import Program
 from legato.sampling.grammar import RowGrammars
 from legato.scheduler.policy import make_policy
 from legato.scheduler.recorded import RecordedScheduler
@@ -65,9 +67,10 @@ def load_engine(config: EngineConfig, report: Report, board: StepBoard | None = 
     """Load the model at the local path `config.model`. Raises ModelError or ConfigError."""
     stages = StageClock(report)
     path = Path(config.model)
-    model = read_model_config(path)
-    stages.done("config", f"{model.architecture}, {model.num_layers} layers, context {model.max_position}")
-    weights = quantize_weights(load_weights(path, model), config.quantization)
+    model = build_model(read_model_config(path))
+    num_layers = KVLayout.of(model.program, 1, 1).num_layers
+    stages.done("config", f"{model.config.architecture}, {num_layers} layers, context {model.max_position}")
+    weights = quantize_weights(load_weights(path, model.program, model.tensors), config.quantization)
     packed_cache = None
     if config.packed_cache:
         identity = weights_identity(path)
@@ -78,7 +81,7 @@ def load_engine(config: EngineConfig, report: Report, board: StepBoard | None = 
 
 def assemble(
     config: EngineConfig,
-    model: ModelConfig,
+    model: Model,
     weights: AnyWeights,
     stages: StageClock,
     packed_cache: PackedCache | None = None,
@@ -91,13 +94,13 @@ def assemble(
     """
     max_model_len = resolve_max_model_len(config, model)
     scheduling = resolve_scheduling(config, max_model_len)
-    eos_ids = frozenset(each for each in model.eos_ids if each < model.vocab_size)  # can be sampled
+    eos_ids = frozenset(each for each in model.config.eos_ids if each < model.vocab_size)  # can be sampled
     grammars = RowGrammars(tokenizer, eos_ids, model.vocab_size)
     compute = choose_compute(config, scheduling, packed_cache, grammars)
     free_bytes = usable_memory_bytes() - compute.backend.weight_bytes(weights)
-    cache = resolve_cache(config, model, compute.kv_dtype, free_bytes)
-    layout = kv_layout(model, cache.num_pages, cache.page_size, compute.kv_dtype)
-    program = compute.backend.compile(build_program(model), weights, layout)
+    cache = resolve_cache(config, model.program, compute.kv_dtype, free_bytes)
+    layout = KVLayout.of(model.program, cache.num_pages, cache.page_size, compute.kv_dtype)
+    program = compute.backend.compile(model.program, weights, layout)
     board = board or NoBoard()
     program.beat_into(np.frombuffer(board.pulse(), np.uint64))
     stages.done("weights", f"{len(weights)} arrays, {stored_bytes(weights) / 2**20:.0f} MiB")
@@ -133,7 +136,7 @@ def make_scheduler(config: EngineConfig, scheduling: SchedulerConfig, cache: Cac
     return RecordedScheduler(scheduling, policy, kv, rows, batching=config.batching, recorder=recorder)
 
 
-def resolve_max_model_len(config: EngineConfig, model: ModelConfig) -> int:
+def resolve_max_model_len(config: EngineConfig, model: Model) -> int:
     wanted = config.max_model_len or model.max_position
     if not 0 < wanted <= model.max_position:
         raise ConfigError(
@@ -154,9 +157,9 @@ def resolve_scheduling(config: EngineConfig, max_model_len: int) -> SchedulerCon
     )
 
 
-def resolve_cache(config: EngineConfig, model: ModelConfig, kv_dtype: str, free_bytes: int) -> CacheConfig:
+def resolve_cache(config: EngineConfig, program: Program, kv_dtype: str, free_bytes: int) -> CacheConfig:
     """Size the K/V pool: as told, else 1 GiB or half of what is free beside the weights, what is less."""
-    page_bytes = kv_layout(model, 1, config.block_size, kv_dtype).page_bytes
+    page_bytes = KVLayout.of(program, 1, config.block_size, kv_dtype).page_bytes
     free_bytes = max(free_bytes, 0)
     pool_bytes = config.kv_cache_memory_bytes or min(GIB, free_bytes // 2)
     num_pages = config.num_pages or pool_bytes // page_bytes
@@ -172,15 +175,4 @@ def resolve_cache(config: EngineConfig, model: ModelConfig, kv_dtype: str, free_
         )
     return CacheConfig(
         num_pages=num_pages, page_size=config.block_size, enable_prefix_caching=config.enable_prefix_caching
-    )
-
-
-def kv_layout(model: ModelConfig, num_pages: int, page_size: int, dtype: str) -> KVLayout:
-    return KVLayout(
-        num_layers=model.num_layers,
-        num_pages=num_pages,
-        page_size=page_size,
-        num_kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
-        dtype=dtype,
     )

@@ -49,6 +49,9 @@ class Core:
         self._lookahead = parts.lookahead
         self._in_flight: deque[tuple[StepPlan, Future[StepOutput]]] = deque()
         self._num_steps = 0
+        self._num_tokens = 0  # of steps that are over
+        self._busy_s = 0.0
+        self._busy_since = 0.0  # when the oldest step in flight had the device to itself
         self._clock = clock
         self._timeline = Timeline()
 
@@ -103,16 +106,21 @@ class Core:
         """Launch the next step and take in the oldest one that has to be waited for."""
         plan = self._scheduler.plan()
         if plan.chunks:
-            # before launch(), which may return only when the step is computed
-            self._timeline.launched(plan, self._scheduler.running, self._clock())
+            now = self._clock()  # before launch(), which may return only when the step is computed
+            if not self._in_flight:
+                self._busy_since = now
+            self._timeline.launched(plan, self._scheduler.running, now)
             self._in_flight.append((plan, self._executor.launch(plan)))
             self._scheduler.launched(plan)
             self._num_steps += 1
         if self._in_flight and (len(self._in_flight) > self._lookahead or not plan.chunks):
-            _, output = self._in_flight.popleft()
+            plan, output = self._in_flight.popleft()
             events = self._scheduler.update(output.result())
             now = self._clock()
             self._timeline.stepped(now)
+            self._num_tokens += plan.num_tokens
+            self._busy_s += now - self._busy_since
+            self._busy_since = now
             return [self._message(event, now) for event in events]
         return []
 
@@ -132,6 +140,13 @@ class Core:
             prefix_queries=scheduler.kv.prefix_queries,
             prefix_hits=scheduler.kv.prefix_hits,
             preemptions=scheduler.num_preemptions,
+            prefilled_tokens=sum(
+                request.cached_len - request.hit_len
+                for request in scheduler.running.values()
+                if request.output_len == 0
+            ),
+            tokens=self._num_tokens,
+            busy_s=self._busy_s,
             rounds=scheduler.policy.num_rounds,
             requests=[self._request_stats(request) for request in scheduler.requests] if query_id else [],
             courses=self._courses() if query_id else {},

@@ -10,6 +10,7 @@ from legato.engine.assembly import Engine
 from legato.engine.loop import handle
 from legato.ipc.client import EngineStage, EngineStatus
 from legato.ipc.messages import AddRequest, EngineStats, Ready, ToEngine
+from legato.ipc.prediction.first_token import FirstToken
 from legato.ipc.reply_router import Reply, ReplyRouter, Sink, StatsSink
 
 
@@ -29,6 +30,7 @@ class InprocClient:
         )
         self.status = EngineStatus(EngineStage.READY, "waiting for work")
         self._router = ReplyRouter()
+        self._router.begin(self.ready)
         self._inbox: SimpleQueue[Sequence[ToEngine] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="inproc-engine", daemon=True)
         self._is_draining = False
@@ -68,6 +70,9 @@ class InprocClient:
             if self.ready is None:
                 raise self._not_ready()
             self._inbox.put([self._router.expect_stats(sink)])
+
+    def first_token(self, token_ids: Sequence[int], cache_salt: str = "") -> FirstToken | None:
+        return self._router.first_token(token_ids, cache_salt)
 
     @property
     def num_pending(self) -> int:

@@ -15,6 +15,7 @@ from legato.core.errors import (
     PoisonedRequestError,
     QueueTimeoutError,
     RequestError,
+    SlowReaderError,
 )
 from legato.core.sampling_params import FinishReason
 from legato.core.timing import Course
@@ -25,25 +26,33 @@ from legato.ipc.messages import Aborted, Accepted, Failed, Rejected, TokenOutput
 from legato.ipc.reply_router import Reply
 
 ACCEPT_TIMEOUT_S = 60.0
+MAX_UNREAD = 8192  # tokens of a call that wait for their reader, and
+MAX_UNREAD_PER_ANSWER = 256  # so many more for each answer: all come in one step, and a step is soon read
 
 
 class AnswerStream:
     """Implements TextStream. Belongs to one event loop; give its `sink` to EngineClient.submit."""
 
     def __init__(
-        self, client: EngineClient, answers: Mapping[str, Answer], prompts: Sequence[Sequence[int]]
+        self,
+        client: EngineClient,
+        answers: Mapping[str, Answer],
+        prompts: Sequence[Sequence[int]],
+        first_token_at: float | None = None,
     ) -> None:
         self.prompts = prompts
         now = time.perf_counter()
         self.courses = [Course(now) for _ in answers]
         self.request_ids = list(answers)
         self._open_courses = dict(zip(self.request_ids, self.courses, strict=True))
+        self.first_token_at = first_token_at
         self._client = client
         self._answers = dict(answers)  # request id -> answer, until it is finished
         self._loop = asyncio.get_running_loop()
         self._has_tokens = False
+        self._max_unread = MAX_UNREAD + MAX_UNREAD_PER_ANSWER * len(self._answers)
         # Beside replies: why all that runs is to end; None wakes up after aclose().
-        self._replies: asyncio.Queue[Reply | FinishReason | None] = asyncio.Queue()
+        self._replies: asyncio.Queue[Reply | FinishReason | SlowReaderError | None] = asyncio.Queue()
 
     def sink(self, reply: Reply) -> None:
         """Called by the client's reader thread."""
@@ -114,14 +123,27 @@ class AnswerStream:
         stretch = reply.course if isinstance(reply, TokenOutput | Failed | Aborted) else None
         if course is not None and stretch is not None:
             course.go_on(stretch)
-        if not isinstance(reply, TokenOutput) or reply.finish_reason is not None:
+        is_open = isinstance(reply, Accepted) or (isinstance(reply, TokenOutput) and not reply.finish_reason)
+        if not is_open:
             self._close_course(reply.request_id)
         if not isinstance(reply, Aborted):
-            self._replies.put_nowait(reply)
+            self._keep(reply)
 
     def _close_course(self, request_id: str) -> None:
         if course := self._open_courses.pop(request_id, None):
             course.is_closed = True
+
+    def _keep(self, reply: Reply) -> None:
+        """Until it is read. When too much waits, all is let go, and the reader is told if it comes back."""
+        self._replies.put_nowait(reply)
+        if self._replies.qsize() > self._max_unread:
+            self._client.abort(self._answers, self.sink)
+            self._replies = asyncio.Queue()  # nobody waits at the old one, which is full
+            self._replies.put_nowait(
+                SlowReaderError(
+                    f"the answer is given up: {self._max_unread} tokens waited for the client to read them"
+                )
+            )
 
     def _end_all(self, reason: FinishReason) -> list[TextDelta]:
         """The last deltas of all that runs. Raises QueueTimeoutError for a timeout before any token."""
@@ -132,8 +154,10 @@ class AnswerStream:
         self._answers.clear()
         return deltas
 
-    def _error(self, reply: Reply | FinishReason | None) -> Exception:
+    def _error(self, reply: Reply | FinishReason | SlowReaderError | None) -> Exception:
         match reply:
+            case SlowReaderError():
+                return reply
             case Rejected(code="queue_full"):
                 return OverloadedError(reply.message, retry_after_s=self._client.retry_after_s())
             case Rejected():

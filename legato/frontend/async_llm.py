@@ -5,6 +5,7 @@ import random
 import secrets
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from legato.core.errors import OverloadedError, RequestError
+from legato.core.errors import OverloadedError, RequestError, SlowFirstTokenError
 from legato.core.request_limits import RequestLimits
 from legato.core.sampling_params import SamplingParams
 from legato.frontend.answer import Answer
@@ -76,6 +77,7 @@ class AsyncLLM:
         truncate_prompt_tokens: int | None = None,
         add_special_tokens: bool = True,
         shown_ids: Collection[int] = (),
+        first_token_by: float | None = None,
     ) -> AnswerStream:
         if params.stop and self.tokenizer is None:
             raise RequestError(
@@ -105,7 +107,8 @@ class AsyncLLM:
             request.request_id: Answer(index, request.token_ids, params, self.tokenizer, shown_ids)
             for index, request in enumerate(requests)
         }
-        stream = AnswerStream(self.client, answers, id_lists)
+        first_token_at = self._predict(id_lists, cache_salt, first_token_by)
+        stream = AnswerStream(self.client, answers, id_lists, first_token_at)
         self.client.submit(requests, stream.sink)
         await stream.accepted()
         return stream
@@ -126,6 +129,10 @@ class AsyncLLM:
                 param="messages",
             )
         fitted = fit_to_template(plain_messages(messages), tools, self._chat_template, self.tool_format)
+        num_chars = sum(
+            len(content) for message in fitted if isinstance(content := message.get("content"), str)
+        )
+        _check_len(num_chars, "characters", await self.wait_ready(), param="messages")
         render = partial(
             self._chat_template.render,
             fitted,
@@ -177,6 +184,31 @@ class AsyncLLM:
         _check_len(max(map(len, id_lists), default=0), "ids", ready, param="prompt")
         encode = partial(self._encode_now, prompts, add_special_tokens)
         return await self._convert(encode) if sum(map(len, texts)) > LONG_TEXT_CHARS else encode()
+
+    def _predict(
+        self, id_lists: Sequence[Sequence[int]], cache_salt: str, deadline: float | None
+    ) -> float | None:
+        """When the first prompt's first token will come. Raises SlowFirstTokenError if after the deadline."""
+        predicted = self.client.first_token(id_lists[0], cache_salt) if id_lists else None
+        if predicted is None:
+            return None
+        now = time.perf_counter()
+        first_token_at = now + predicted.wait_s
+        if deadline is None or first_token_at <= deadline:
+            return first_token_at
+        if now + predicted.alone_s > deadline:
+            raise SlowFirstTokenError(
+                f"this prompt's first token is predicted to take {predicted.alone_s:.3g} s even where nobody"
+                " else waits, more than this server allows; shorten the prompt",
+                retry_after_s=None,
+                first_token_at=first_token_at,
+            )
+        raise SlowFirstTokenError(
+            f"the first token is predicted to take {predicted.wait_s:.3g} s, more than this server allows;"
+            " try again when fewer requests wait",
+            retry_after_s=first_token_at - deadline,
+            first_token_at=first_token_at,
+        )
 
     async def _with_checked_grammar(self, params: SamplingParams, ready: Ready) -> SamplingParams:
         """Params whose grammar the engine can build. Raises RequestError when it is none."""

@@ -62,14 +62,19 @@ class TokenizerInfo:
 class TextStream(Protocol):
     """The deltas of one call, as they come; ends when each prompt's answer has ended.
 
-    prompts  token ids of each prompt of the call, as they were computed
-    courses  of each answer, by its index, from when it was sent to the engine, as far as that has told
-    request_ids  of each answer, under which the engine has it
+    prompts         token ids of each prompt of the call, as they were computed
+    first_token_at  when the first prompt's first token is predicted to come, by time.perf_counter(); None
+                    where that cannot be told
+    courses         of each answer, by its index, from when it was sent to the engine, as far as that has told
+    request_ids     of each answer, under which the engine has it
     Iterating raises EngineDiedError or another LegatoError when an answer fails.
     """
 
     @property
     def prompts(self) -> Sequence[Sequence[int]]: ...
+
+    @property
+    def first_token_at(self) -> float | None: ...
 
     @property
     def courses(self) -> Sequence[Course]: ...
@@ -124,13 +129,16 @@ class Generator(Protocol):
         truncate_prompt_tokens: int | None = None,
         add_special_tokens: bool = True,
         shown_ids: Collection[int] = (),
+        first_token_by: float | None = None,
     ) -> TextStream:
         """Queue n answers to each prompt at once; returns when the engine has accepted every one of them.
 
         The answers to one prompt have seeds of their own, the first the params' own; they share its K/V.
         truncate_prompt_tokens keeps the last so many tokens of each prompt, CONTEXT as many as leave room
         for max_tokens. shown_ids are special tokens whose text is shown, though others are skipped.
-        Raises RequestError (nothing is queued), OverloadedError or NotReadyError.
+        first_token_by is a moment of time.perf_counter().
+        Raises RequestError (nothing is queued), OverloadedError, NotReadyError, or SlowFirstTokenError when
+        the first prompt's first token is predicted to come after first_token_by.
         """
         ...
 

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from legato.core.errors import LegatoError
 from legato.ipc.messages import FromEngine, Message, ToEngine
 
 Incoming = TypeVar("Incoming")
@@ -89,7 +90,7 @@ class Channel(Generic[Incoming]):
                 break
             try:
                 messages += self._decoder.decode(bytes(self._buffer[start + _LENGTH.size : end]))
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, LegatoError) as error:  # a value that its class refuses
                 raise ChannelClosedError(f"a frame that is not of our protocol: {error}") from error
             start = end
         del self._buffer[:start]

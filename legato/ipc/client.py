@@ -25,6 +25,7 @@ from legato.ipc.messages import (
     StartFailed,
     TokenOutput,
 )
+from legato.ipc.prediction.first_token import FirstToken, FirstTokenPredictor
 from legato.ipc.reply_router import ReplyRouter, Sink, StatsSink
 from legato.ipc.supervisor import EngineProcess, RestartBudget, Watchdog, start_engine
 
@@ -95,6 +96,9 @@ class EngineClient(Protocol):
     def query_stats(self, sink: StatsSink) -> None:
         """Ask for statistics with the ledger of each request. Raises NotReadyError."""
 
+    def first_token(self, token_ids: Sequence[int], cache_salt: str = "") -> FirstToken | None:
+        """When a prompt that came now would have its first token; None where that cannot be told."""
+
     @property
     def num_pending(self) -> int:
         """Requests that have not ended."""
@@ -135,7 +139,7 @@ class ProcessClient:
         self._ready: Ready | None = None
         self._was_ready = False
         self._is_draining = False
-        self._router = ReplyRouter()
+        self._router = ReplyRouter(FirstTokenPredictor(config))
         self._outbox: Outbox | None = None  # of the engine that runs
         self._process: EngineProcess | None = None
         self._thread: threading.Thread | None = None
@@ -201,6 +205,9 @@ class ProcessClient:
             if self._status.stage is not EngineStage.READY or self._outbox is None:
                 raise self._not_ready()
             self._outbox.put(encode_frame([self._router.expect_stats(sink)]))
+
+    def first_token(self, token_ids: Sequence[int], cache_salt: str = "") -> FirstToken | None:
+        return self._router.first_token(token_ids, cache_salt)
 
     @property
     def num_pending(self) -> int:
@@ -333,6 +340,7 @@ class ProcessClient:
                 self._advance(EngineStage.LOADING, message.stage)
                 logger.info("start: %s %.2f s (%s)", message.stage, message.seconds, message.detail)
             case Ready():
+                self._router.begin(message)
                 with self._changed:
                     self._ready = message
                     self._was_ready = True

@@ -171,7 +171,9 @@ class EngineStats(Message, frozen=True):
 
     Pages: held by requests + cached without a holder + free = all. Prefix counters are in tokens.
 
-    waiting_tokens  of the prompts of those that wait
+    waiting_tokens    of the prompts of those that wait
+    prefilled_tokens  computed for prompts whose first token has not come
+    tokens, busy_s    of all steps that are over: what they computed, and how long something was computed
     """
 
     query_id: str = ""
@@ -185,6 +187,9 @@ class EngineStats(Message, frozen=True):
     prefix_queries: int = 0
     prefix_hits: int = 0
     preemptions: int = 0
+    prefilled_tokens: int = 0
+    tokens: int = 0
+    busy_s: float = 0.0
     rounds: int = 0
     requests: list[RequestStats] = []
     courses: dict[str, Stretch] = {}

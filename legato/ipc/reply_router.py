@@ -12,11 +12,13 @@ from legato.ipc.messages import (
     AddRequest,
     EngineStats,
     Failed,
+    Ready,
     Rejected,
     StatsQuery,
     TokenOutput,
 )
 from legato.ipc.pending import PendingRequests
+from legato.ipc.prediction.first_token import FirstToken, FirstTokenPredictor
 
 Reply = Accepted | Rejected | Aborted | TokenOutput | Failed
 Sink = Callable[[Reply], None]  # called on the thread that reads from the engine; must not block or raise
@@ -26,11 +28,12 @@ StatsSink = Callable[[EngineStats | Failed], None]  # the same; Failed when the 
 class ReplyRouter:
     """Who waits for what. Thread-safe; sinks are called without the lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, predictor: FirstTokenPredictor | None = None) -> None:
         self.latest_stats = EngineStats()
         self.drain_rate = DrainRate()
         self._lock = threading.Lock()
         self._pending = PendingRequests()
+        self._predictor = predictor or FirstTokenPredictor()
         self._stats_sinks: dict[str, StatsSink] = {}
         self._query_numbers = count(1)
 
@@ -42,10 +45,21 @@ class ReplyRouter:
         """When one in sixteen of those who wait now will have ended: there is room again then."""
         return self.drain_rate.wait_s(1 + self.num_pending // 16)
 
+    def begin(self, ready: Ready) -> None:
+        """An engine waits for work."""
+        with self._lock:
+            self._predictor.begin(ready)
+
+    def first_token(self, token_ids: Sequence[int], cache_salt: str) -> FirstToken | None:
+        """When a prompt that came now would have its first token."""
+        with self._lock:
+            return self._predictor.predict(token_ids, cache_salt)
+
     def expect(self, requests: Sequence[AddRequest], sink: Sink) -> None:
         """From now on, all that is said about these requests goes to `sink`."""
         with self._lock:
             self._pending.add(requests, sink)
+            self._predictor.add(requests)
 
     def take_unsent(self) -> list[AddRequest]:
         """The requests that the engine must be told of now."""
@@ -64,13 +78,17 @@ class ReplyRouter:
         last_word  is given an Aborted of each that the engine knows, unless that dies before
         """
         with self._lock:
-            return [Abort(request_id=each) for each in self._pending.forget(request_ids, last_word)]
+            forgotten = list(request_ids)
+            for each in forgotten:
+                self._predictor.forget(each)
+            return [Abort(request_id=each) for each in self._pending.forget(forgotten, last_word)]
 
     def route(self, message: Reply | EngineStats) -> None:
         """Hand one message to whoever waits for it; a request that has ended is forgotten."""
         if isinstance(message, EngineStats):
             self.latest_stats = message
             with self._lock:
+                self._predictor.take_stats(message)
                 stats_sink = self._stats_sinks.pop(message.query_id, None)
             if stats_sink is not None:
                 stats_sink(message)
@@ -78,6 +96,10 @@ class ReplyRouter:
         with self._lock:
             num_before = len(self._pending)
             delivery = self._pending.record(message)
+            if isinstance(message, TokenOutput):
+                self._predictor.take_token(message)
+            elif not isinstance(message, Accepted):
+                self._predictor.forget(message.request_id)
             if len(self._pending) < num_before and not isinstance(message, Rejected):
                 self.drain_rate.count_end()
         if delivery is not None:
@@ -91,6 +113,8 @@ class ReplyRouter:
         """
         with self._lock:
             poisoned = self._pending.engine_died(running_ids, reason)
+            for _, failed in poisoned:
+                self._predictor.forget(failed.request_id)
             queries = self._take_queries()
         for sink, failed in poisoned:
             sink(failed)
@@ -101,6 +125,8 @@ class ReplyRouter:
         """No engine will answer: tell everyone who waits."""
         with self._lock:
             lost: dict[str, Callable[[Failed], None]] = {**self._pending.take_all(), **self._take_queries()}
+            for each in lost:
+                self._predictor.forget(each)
         _fail(lost, reason)
 
     def _take_queries(self) -> dict[str, StatsSink]:

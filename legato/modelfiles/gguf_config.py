@@ -1,5 +1,6 @@
-"""The settings of a model in a .gguf file, from its header alone."""
+"""The settings of a model in a .gguf file, from its header alone, under their names in config.json."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,38 +11,64 @@ from legato.modelfiles.model_config import ModelConfig
 BOS_KEY = "tokenizer.ggml.bos_token_id"
 EOS_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 
+REQUIRED = {  # the header's key, after its architecture -> config.json's name
+    "block_count": "num_hidden_layers",
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+}
+OPTIONAL = {
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim",
+    "attention.layer_norm_epsilon": "layer_norm_eps",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "rope.freq_base": "rope_theta",
+}
+PLAIN: dict[str, tuple[Any, ...]] = {  # keys that change numbers, and the values with which they do not
+    "attention.sliding_window": (0,),
+    "expert_count": (0,),
+    "rope.scale_linear": (1.0,),
+    "rope.scaling.factor": (1.0, 0.0),
+    "rope.scaling.type": ("none",),
+}
+
 
 def read_gguf_config(path: Path) -> ModelConfig:
     """Read a .gguf file; see read_model_config. Key names: the GGUF specification."""
     header = read_gguf_header(path)
     metadata = header.metadata
     architecture = metadata.get("general.architecture")
-    if architecture != "llama":
-        raise ModelError(f"{path}: the architecture is {architecture!r}; of .gguf files only llama is served")
-    num_heads = _required(header, "llama.attention.head_count")
-    hidden_size = _required(header, "llama.embedding_length")
-    head_dim = metadata.get("llama.attention.key_length", hidden_size // num_heads)
-    _refuse_unsupported(header, head_dim)
+    if not isinstance(architecture, str):
+        raise ModelError(f"the header's general.architecture is {architecture!r}, not a name")
     return ModelConfig(
-        architecture="llama",
-        hidden_size=hidden_size,
-        intermediate_size=_required(header, "llama.feed_forward_length"),
-        num_layers=_required(header, "llama.block_count"),
-        num_heads=num_heads,
-        num_kv_heads=metadata.get("llama.attention.head_count_kv", num_heads),
-        head_dim=head_dim,
+        architecture=architecture,
+        file_format="gguf",
+        source=str(path),
+        settings=_settings(header, f"{architecture}."),
         vocab_size=_vocab_size(header),
-        max_position=_required(header, "llama.context_length"),
-        rms_norm_eps=_required(header, "llama.attention.layer_norm_rms_epsilon"),
-        rope_theta=metadata.get("llama.rope.freq_base", 10000.0),
-        tie_word_embeddings="output.weight" not in header.tensors,
         eos_ids=frozenset(_token_id(header, key) for key in EOS_KEYS if key in metadata),
         bos_id=_token_id(header, BOS_KEY) if BOS_KEY in metadata else None,
     )
 
 
-def _required(header: GgufHeader, key: str) -> Any:
-    value = header.metadata.get(key)
+def _settings(header: GgufHeader, prefix: str) -> dict[str, Any]:
+    metadata = header.metadata
+    settings = {name: _number(metadata, prefix + key) for key, name in REQUIRED.items()}
+    for key, name in OPTIONAL.items():
+        if prefix + key in metadata:
+            settings[name] = _number(metadata, prefix + key)
+    head_dim = settings.get("head_dim", settings["hidden_size"] // settings["num_attention_heads"])
+    plain = PLAIN | {"rope.dimension_count": (head_dim,), "attention.value_length": (head_dim,)}
+    _refuse_unsupported(header, {prefix + key: values for key, values in plain.items()})
+    return settings | {
+        "tie_word_embeddings": "output.weight" not in header.tensors,
+        "vocab_size": _vocab_size(header),
+    }
+
+
+def _number(metadata: Mapping[str, Any], key: str) -> Any:
+    value = metadata.get(key)
     if not isinstance(value, int | float) or not value > 0:
         raise ModelError(f"the header's {key} is {value!r}, not one positive number")
     return value
@@ -54,23 +81,12 @@ def _token_id(header: GgufHeader, key: str) -> int:
     return value
 
 
-def _refuse_unsupported(header: GgufHeader, head_dim: int) -> None:
-    plain_values: dict[str, tuple[Any, ...]] = {
-        "llama.rope.scaling.type": ("none",),
-        "llama.rope.scale_linear": (1.0,),
-        "llama.rope.scaling.factor": (1.0, 0.0),
-        "llama.rope.dimension_count": (head_dim,),
-        "llama.attention.value_length": (head_dim,),
-        "llama.attention.sliding_window": (0,),
-        "llama.expert_count": (0,),
-    }
+def _refuse_unsupported(header: GgufHeader, plain_values: Mapping[str, tuple[Any, ...]]) -> None:
     for key, plain in plain_values.items():
         value = header.metadata.get(key, plain[0])
         if value not in plain:
             raise ModelError(f"{key} = {value!r} is not supported, only {plain[0]!r}")
     for name in header.tensors:
-        if name.endswith(".bias"):
-            raise ModelError(f"tensor {name!r}: biases are not supported")
         if name.startswith("rope_"):
             raise ModelError(f"tensor {name!r}: scaled rotary frequencies (llama3) are not supported")
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, overload
 
-from legato.core.errors import ModelError
+from legato.core.errors import ModelError, brief
 
 MAX_ENTRIES = 1 << 16  # metadata keys, and tensors: far above any real model, so a false count ends early
 MAX_ARRAY_LEN = 1 << 22  # elements of one metadata array; the largest vocabularies have 2**18 tokens
@@ -82,10 +82,11 @@ class Texts(Sequence[str]):
     """An array of texts, decoded when one of them is first looked at: few readers need the vocabulary.
 
     data  the texts, each after its length in 8 bytes
-    Raises ModelError then, when they are not UTF-8.
+    Raises ModelError then, naming the file, when they are not UTF-8.
     """
 
-    def __init__(self, data: bytes, count: int) -> None:
+    def __init__(self, path: Path, data: bytes, count: int) -> None:
+        self._path = path
         self._data = data
         self._count = count
 
@@ -114,7 +115,7 @@ class Texts(Sequence[str]):
                 end = start + unpack(data, end)[0]
                 texts.append(str(data[start:end], "utf-8"))
         except UnicodeDecodeError as error:
-            raise ModelError(f"its header holds a text that is not UTF-8: {error}") from error
+            raise ModelError(f"{self._path}: its header holds a text that is not UTF-8: {error}") from error
         return texts
 
 
@@ -135,7 +136,7 @@ def read_gguf_header(path: Path) -> GgufHeader:
 def _read_header(path: Path, state: tuple[int, ...]) -> GgufHeader:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Reader(data).read_header()
+            return _Reader(path, data).read_header()
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
     except struct.error as error:
@@ -144,13 +145,14 @@ def _read_header(path: Path, state: tuple[int, ...]) -> GgufHeader:
             " download it again"
         ) from error
     except ValueError as error:  # mmap refuses an empty file so
-        raise ModelError(f"{path} is not a usable GGUF file: {error}") from error
+        raise ModelError(f"{path} is not a usable GGUF file: {brief(error)}") from error
 
 
 class _Reader:
     """A cursor over the header's bytes; every fault is a ValueError or struct.error."""
 
-    def __init__(self, data: mmap.mmap) -> None:
+    def __init__(self, path: Path, data: mmap.mmap) -> None:
+        self.path = path
         self.data = data
         self.end = len(data)
         self.offset = 0
@@ -188,7 +190,7 @@ class _Reader:
     def texts(self, count: int) -> Texts:
         start = self.offset
         self.skip_texts(count)
-        return Texts(self.data[start : self.offset], count)
+        return Texts(self.path, self.data[start : self.offset], count)
 
     def skip_texts(self, count: int) -> None:
         data, offset, end = self.data, self.offset, self.end

@@ -10,7 +10,6 @@ from legato.core.errors import ModelError, RequestError
 from legato.core.sampling_params import SamplingParams
 from legato.modelfiles.model_config import ModelConfig
 
-SUPPORTED = "LlamaForCausalLM"
 SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 logger = logging.getLogger(__name__)
@@ -42,20 +41,12 @@ def read_hf_config(path: Path) -> ModelConfig:
         )
     config = read_json(path / "config.json")
     generation = read_json_if_present(path / "generation_config.json")
-    _refuse_unsupported(config)
     return ModelConfig(
-        architecture="llama",
-        hidden_size=_required(config, "hidden_size"),
-        intermediate_size=_required(config, "intermediate_size"),
-        num_layers=_required(config, "num_hidden_layers"),
-        num_heads=_required(config, "num_attention_heads"),
-        num_kv_heads=_given(config, "num_key_value_heads", config.get("num_attention_heads")),
-        head_dim=_head_dim(config),
-        vocab_size=_required(config, "vocab_size"),
-        max_position=_given(config, "max_position_embeddings", 2048),
-        rms_norm_eps=_given(config, "rms_norm_eps", 1e-6),
-        rope_theta=_rope_theta(config),
-        tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+        architecture=_architecture(config),
+        file_format="hf",
+        source=str(path / "config.json"),
+        settings=config,
+        vocab_size=_vocab_size(config),
         eos_ids=frozenset(
             [*_ids(config, "eos_token_id"), *_ids(generation, "eos_token_id"), *_tokenizer_eos_ids(path)]
         ),
@@ -64,54 +55,19 @@ def read_hf_config(path: Path) -> ModelConfig:
     )
 
 
-def _refuse_unsupported(config: Mapping[str, Any]) -> None:
+def _architecture(config: Mapping[str, Any]) -> str:
+    """The first of `architectures`; older files have no such list, but a model_type."""
     names = config.get("architectures")
-    if not names or not isinstance(names, list):
-        names = [config.get("model_type", "none")]
-    if SUPPORTED not in names and names != ["llama"]:
-        raise ModelError(f"the architecture is {', '.join(map(str, names))}; only {SUPPORTED} is served")
-    for name in ("attention_bias", "mlp_bias", "sliding_window", "quantization_config"):
-        if config.get(name):
-            raise ModelError(f"{name} = {config[name]!r} in config.json is not supported")
-    for name, expected in (("hidden_act", "silu"), ("partial_rotary_factor", 1.0)):
-        if _given(config, name, expected) != expected:
-            raise ModelError(f"{name} = {config[name]!r} in config.json is not supported, only {expected!r}")
-    for name in ("rope_scaling", "rope_parameters"):
-        rope = config.get(name) or {}
-        kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
-        known = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
-        if kind not in ("default", "none") or not known.issuperset(rope):
-            raise ModelError(
-                f"{name} = {rope!r} in config.json is not supported: only the default rotary positions"
-            )
-        if _given(rope, "partial_rotary_factor", 1.0) != 1.0:
-            raise ModelError(f"{name} = {rope!r} in config.json is not supported: all of a head is rotated")
+    name = names[0] if isinstance(names, list) and names else config.get("model_type")
+    if not isinstance(name, str):
+        raise ModelError("config.json says neither architectures nor model_type")
+    return name
 
 
-def _required(config: Mapping[str, Any], name: str) -> Any:
-    if config.get(name) is None:
-        raise ModelError(f"config.json does not say {name}")
-    return config[name]
-
-
-def _given(config: Mapping[str, Any], name: str, default: Any) -> Any:
-    value = config.get(name)
-    return default if value is None else value
-
-
-def _head_dim(config: Mapping[str, Any]) -> Any:
-    explicit = config.get("head_dim")
-    if explicit is not None:
-        return explicit
-    hidden, heads = _required(config, "hidden_size"), _required(config, "num_attention_heads")
-    if type(hidden) is not int or type(heads) is not int or heads < 1 or hidden % heads:
-        raise ModelError(f"hidden_size {hidden!r} does not divide into num_attention_heads {heads!r}")
-    return hidden // heads
-
-
-def _rope_theta(config: Mapping[str, Any]) -> Any:
-    newer = (config.get("rope_parameters") or {}).get("rope_theta")
-    return newer if newer is not None else _given(config, "rope_theta", 10000.0)
+def _vocab_size(config: Mapping[str, Any]) -> Any:
+    if config.get("vocab_size") is None:
+        raise ModelError("config.json does not say vocab_size")
+    return config["vocab_size"]
 
 
 def _ids(config: Mapping[str, Any], name: str) -> Iterator[int]:

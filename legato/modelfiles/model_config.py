@@ -1,64 +1,45 @@
-"""A model's sizes and settings, whatever the format of its files."""
+"""What a model's files say of it, whatever their format, before its family makes a program of that."""
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
-from legato.core.errors import ModelError
+from legato.core.errors import ModelError, brief
+
+MAX_SIZE = 2**24  # of a vocabulary, a context, a width: above any real one, so that a false one is an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """What a decoder needs to know beside its weights.
+    """A model's settings as they are written down; models/registry.py says what they mean.
 
-    architecture       "llama", the one family that is served
-    head_dim           values of one head; num_heads * head_dim need not equal hidden_size
-    max_position       tokens of context that the model was trained for
-    rope_theta         base of the rotary frequencies; heads are rotated in halves, not in pairs
+    architecture       as config.json names it, "LlamaForCausalLM", or a .gguf header, "llama"
+    file_format        whose names and whose order the weights have
+    source             the file that says so, for errors
+    settings           by their names in config.json, in either format
     eos_ids            every id that ends an answer
     sampling_defaults  fields of SamplingParams that the model's authors recommend
-    Raises ModelError when the numbers cannot belong together.
     """
 
     architecture: str
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
+    file_format: Literal["hf", "gguf"]
+    source: str
+    settings: Mapping[str, Any]
     vocab_size: int
-    max_position: int
-    rms_norm_eps: float
-    rope_theta: float
-    tie_word_embeddings: bool
     eos_ids: frozenset[int] = frozenset()
     bos_id: int | None = None
     sampling_defaults: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in (
-            "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim",
-            "vocab_size", "max_position",
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise ModelError(f"{name} is {value!r}, not a positive whole number")
-        for name in ("rms_norm_eps", "rope_theta"):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
-                raise ModelError(f"{name} is {value!r}, not a positive number")
-        if self.num_heads % self.num_kv_heads:
-            raise ModelError(f"{self.num_heads} heads cannot share {self.num_kv_heads} K/V heads evenly")
-        if self.head_dim % 2:
-            raise ModelError(f"head_dim is {self.head_dim}; rotary positions need an even one")
+        if type(self.vocab_size) is not int or not 1 <= self.vocab_size <= MAX_SIZE:
+            raise ModelError(f"vocab_size is {self.vocab_size!r}, not a whole number from 1 to {MAX_SIZE}")
 
 
 def read_model_config(path: Path) -> ModelConfig:
     """Read the settings of a directory in Hugging Face layout or of a .gguf file.
 
-    Raises ModelError for what is missing or malformed, and for any setting that would change the
-    computation in a way that is not built: nothing of that kind is ignored.
+    Raises ModelError for what is missing or malformed. Whether the model can be served is not asked here.
     """
     try:
         if path.is_dir():
@@ -71,4 +52,4 @@ def read_model_config(path: Path) -> ModelConfig:
     except ModelError as error:
         if str(path) in str(error):
             raise
-        raise ModelError(f"{path}: {error}") from error
+        raise ModelError(f"{path}: {brief(error)}") from error

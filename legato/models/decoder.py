@@ -1,4 +1,4 @@
-"""The decoder that most families share: pre-norm attention and SwiGLU blocks, written once as a program."""
+"""The decoder that most families share: pre-norm attention and gated MLP, written once as a program."""
 
 from dataclasses import dataclass
 
@@ -6,20 +6,34 @@ from legato.program.builder import Builder
 from legato.program.ops import Activation, Program, RopeConfig, Value, Weight
 
 
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What may differ from layer to layer. rope: None where positions are not encoded."""
+
+    rope: RopeConfig | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
-    """Widths and constants of a decoder; a family's file derives it from the model's config."""
+    """Widths and constants of a decoder, and which of its parts there are."""
 
     hidden_size: int
     intermediate_size: int
-    num_layers: int
     num_heads: int
     num_kv_heads: int
     head_dim: int
     vocab_size: int
-    rms_norm_eps: float
-    rope: RopeConfig
+    max_position: int
+    layers: tuple[Layer, ...]
+    norm_eps: float
+    activation: Activation
     tie_word_embeddings: bool
+    attention_scale: float
+    has_qkv_bias: bool = False
+    has_out_bias: bool = False
+    has_mlp_bias: bool = False
+    has_head_norms: bool = False
+    has_output_norms: bool = False
 
     @property
     def q_dim(self) -> int:
@@ -30,52 +44,60 @@ class DecoderConfig:
         return self.num_kv_heads * self.head_dim
 
 
-class LayerWeights:
-    """The weights of layer `index`; those that share their input stand together."""
-
-    def __init__(self, index: int, c: DecoderConfig) -> None:
-        def weight(name: str, *shape: int) -> Weight:
-            return Weight(f"layers.{index}.{name}", shape)
-
-        self.index = index
-        self.input_norm = weight("input_norm", c.hidden_size)
-        self.qkv = (
-            weight("q_proj", c.q_dim, c.hidden_size),
-            weight("k_proj", c.kv_dim, c.hidden_size),
-            weight("v_proj", c.kv_dim, c.hidden_size),
-        )
-        self.out = weight("o_proj", c.hidden_size, c.q_dim)
-        self.post_norm = weight("post_norm", c.hidden_size)
-        self.gate_up = (
-            weight("gate_proj", c.intermediate_size, c.hidden_size),
-            weight("up_proj", c.intermediate_size, c.hidden_size),
-        )
-        self.down = weight("down_proj", c.hidden_size, c.intermediate_size)
-
-
 def decoder_program(c: DecoderConfig) -> Program:
     """Token ids to logits; only the rows that sample pay for the vocabulary's product."""
     embed_tokens = Weight("embed_tokens", (c.vocab_size, c.hidden_size))
     lm_head = embed_tokens if c.tie_word_embeddings else Weight("lm_head", (c.vocab_size, c.hidden_size))
     p = Builder()
     x = p.embedding(embed_tokens)
-    for index in range(c.num_layers):
-        layer = LayerWeights(index, c)
-        x = attention_block(p, x, layer, c)
-        x = mlp_block(p, x, layer, c)
-    x = p.rms_norm(p.select(x), Weight("final_norm", (c.hidden_size,)), eps=c.rms_norm_eps)
+    for index in range(len(c.layers)):
+        layer = LayerWriter(p, index, c)
+        x = layer.add_attention(x)
+        x = layer.add_mlp(x)
+    x = p.rms_norm(p.select(x), Weight("final_norm", (c.hidden_size,)), eps=c.norm_eps)
     return p.output(p.linear(x, lm_head))
 
 
-def attention_block(p: Builder, x: Value, layer: LayerWeights, c: DecoderConfig) -> Value:
-    h = p.rms_norm(x, layer.input_norm, eps=c.rms_norm_eps)
-    q, k, v = p.split(p.linear(h, *layer.qkv), c.q_dim, c.kv_dim, c.kv_dim)
-    q, k = p.rope(q, k, c.rope)
-    h = p.attention(q, k, v, layer.index, head_dim=c.head_dim, scale=c.head_dim**-0.5)
-    return p.add(x, p.linear(h, layer.out))
+class LayerWriter:
+    """Writes layer `index` of a decoder; weights that share their input are one product."""
 
+    def __init__(self, p: Builder, index: int, c: DecoderConfig) -> None:
+        self._p = p
+        self._index = index
+        self._c = c
 
-def mlp_block(p: Builder, x: Value, layer: LayerWeights, c: DecoderConfig) -> Value:
-    h = p.rms_norm(x, layer.post_norm, eps=c.rms_norm_eps)
-    gate, up = p.split(p.linear(h, *layer.gate_up), c.intermediate_size, c.intermediate_size)
-    return p.add(x, p.linear(p.gate(gate, up, Activation.SILU), layer.down))
+    def add_attention(self, x: Value) -> Value:
+        p, c = self._p, self._c
+        h = self._norm(x, "input_norm")
+        widths = {"q_proj": c.q_dim, "k_proj": c.kv_dim, "v_proj": c.kv_dim}
+        q, k, v = p.split(self._linear(h, widths, has_bias=c.has_qkv_bias), *widths.values())
+        if c.has_head_norms:
+            q, k = self._norm(q, "q_norm", c.head_dim), self._norm(k, "k_norm", c.head_dim)
+        rope = c.layers[self._index].rope
+        if rope:
+            q, k = p.rope(q, k, rope)
+        h = p.attention(q, k, v, self._index, head_dim=c.head_dim, scale=c.attention_scale)
+        h = self._linear(h, {"o_proj": c.hidden_size}, has_bias=c.has_out_bias)
+        return p.add(x, self._norm(h, "attention_out_norm") if c.has_output_norms else h)
+
+    def add_mlp(self, x: Value) -> Value:
+        p, c = self._p, self._c
+        h = self._norm(x, "mlp_norm")
+        widths = {"gate_proj": c.intermediate_size, "up_proj": c.intermediate_size}
+        gate, up = p.split(self._linear(h, widths, has_bias=c.has_mlp_bias), *widths.values())
+        h = p.gate(gate, up, c.activation)
+        h = self._linear(h, {"down_proj": c.hidden_size}, has_bias=c.has_mlp_bias)
+        return p.add(x, self._norm(h, "mlp_out_norm") if c.has_output_norms else h)
+
+    def _linear(self, x: Value, widths: dict[str, int], *, has_bias: bool) -> Value:
+        """A product with matrices of these names and numbers of outputs."""
+        weights = [self._weight(name, width, x.width) for name, width in widths.items()]
+        biases = [self._weight(f"{name}_bias", width) for name, width in widths.items() if has_bias]
+        return self._p.linear(x, *weights, biases=tuple(biases))
+
+    def _norm(self, x: Value, name: str, width: int | None = None) -> Value:
+        """Of a row, or of each of its heads where a width is given."""
+        return self._p.rms_norm(x, self._weight(name, width or x.width), eps=self._c.norm_eps)
+
+    def _weight(self, name: str, *shape: int) -> Weight:
+        return Weight(f"layers.{self._index}.{name}", shape)

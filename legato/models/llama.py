@@ -1,23 +1,29 @@
 """The Llama family: Llama 1 to 3, SmolLM, TinyLlama and others whose config says LlamaForCausalLM."""
 
-from legato.modelfiles.model_config import ModelConfig
-from legato.models.decoder import DecoderConfig, decoder_program
-from legato.program.ops import Program, RopeConfig
+from legato.models.decoder import decoder_program
+from legato.models.decoder_settings import read_decoder
+from legato.models.family import Described, Family
+from legato.models.names import GGUF_TENSORS, HF_TENSORS, interleaved
+from legato.models.settings import Settings
 
 
-def llama_program(config: ModelConfig) -> Program:
-    """The plain decoder: no biases, no norms of q and k, full attention in every layer."""
-    return decoder_program(
-        DecoderConfig(
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-            num_layers=config.num_layers,
-            num_heads=config.num_heads,
-            num_kv_heads=config.num_kv_heads,
-            head_dim=config.head_dim,
-            vocab_size=config.vocab_size,
-            rms_norm_eps=config.rms_norm_eps,
-            rope=RopeConfig(config.head_dim, config.rope_theta, config.max_position),
-            tie_word_embeddings=config.tie_word_embeddings,
-        )
+def describe(settings: Settings) -> Described:
+    """The plain decoder: no norms of q and k, full attention in every layer."""
+    has_attention_bias = settings.flag("attention_bias")
+    config = read_decoder(
+        settings,
+        has_qkv_bias=has_attention_bias,
+        has_out_bias=has_attention_bias,
+        has_mlp_bias=settings.flag("mlp_bias"),
     )
+    return Described(decoder_program(config), config.max_position)
+
+
+LLAMA = Family(
+    hf_names=("LlamaForCausalLM", "llama"),
+    gguf_names=("llama",),
+    describe=describe,
+    hf_tensors=HF_TENSORS,
+    gguf_tensors=interleaved(GGUF_TENSORS),
+    harmless=(".rotary_emb.inv_freq",),  # older checkpoints store what rope_theta says
+)

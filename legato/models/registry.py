@@ -1,22 +1,52 @@
-"""Which architectures can be served, and what writes each one's program."""
+"""Which architectures can be served, and how a model's settings become a program."""
 
-from collections.abc import Callable
+from difflib import get_close_matches
 
 from legato.core.errors import ModelError
 from legato.modelfiles.model_config import ModelConfig
-from legato.models.llama import llama_program
-from legato.program.ops import Program
+from legato.models.family import Family, Model
+from legato.models.llama import LLAMA
+from legato.models.settings import Settings
+from legato.program.ops import Attention, Program
+from legato.program.stored_tensors import StoredTensors
 
-PROGRAMS: dict[str, Callable[[ModelConfig], Program]] = {
-    "llama": llama_program,
-}
+FAMILIES: tuple[Family, ...] = (LLAMA,)
+
+
+def build_model(config: ModelConfig) -> Model:
+    """The forward pass of the model and where its weights lie.
+
+    Raises ModelError for an architecture that is not supported, and for any setting that would change the
+    computation in a way that is not built: nothing of that kind is ignored.
+    """
+    family = _family_of(config)
+    settings = Settings(config.settings, config.source)
+    try:
+        described = family.describe(settings)
+    except (ArithmeticError, ValueError) as error:  # of a logarithm, a division, a power
+        raise settings.error(f"its numbers do not belong together: {error}") from error
+    settings.finish()
+    head_dim = next(op.head_dim for op in described.program.ops if isinstance(op, Attention))
+    if config.file_format == "hf":
+        tensors = StoredTensors(family.hf_tensors, head_dim, family.hf_prefixes, family.harmless)
+    else:
+        tensors = StoredTensors(family.gguf_tensors, head_dim)
+    return Model(config, described.program, described.max_position, tensors)
 
 
 def build_program(config: ModelConfig) -> Program:
-    """The forward pass of the model that `config` describes; ModelError for an unknown architecture."""
-    write_program = PROGRAMS.get(config.architecture)
-    if write_program is None:
-        raise ModelError(
-            f"architecture {config.architecture!r} is not supported; these are: {', '.join(sorted(PROGRAMS))}"
-        )
-    return write_program(config)
+    """The forward pass alone."""
+    return build_model(config).program
+
+
+def _family_of(config: ModelConfig) -> Family:
+    is_hf = config.file_format == "hf"
+    known = {name: each for each in FAMILIES for name in (each.hf_names if is_hf else each.gguf_names)}
+    if config.architecture in known:
+        return known[config.architecture]
+    nearest = get_close_matches(config.architecture, known, n=1, cutoff=0)
+    listed = sorted({each.hf_names[0] if is_hf else each.gguf_names[0] for each in known.values()})
+    raise ModelError(
+        f"{config.source}: the architecture {config.architecture!r} is not supported; the nearest that is:"
+        f" {', '.join(nearest)}; all that are: {', '.join(listed)}"
+    )

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
@@ -20,6 +21,7 @@ TTFT_BUCKETS = (
 TOKEN_GAP_BUCKETS = (
     0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80,
 )  # fmt: skip
+RATIO_BUCKETS = (0.1, 0.25, 0.5, 0.67, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 10)
 E2E_BUCKETS = (
     0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680,
 )  # fmt: skip
@@ -51,31 +53,32 @@ class Metrics:
         self.num_finished = TwinCounter(
             registry, "request_success", "Requests ended.", (*model, "finished_reason")
         )
+        self.num_slow_readers = TwinCounter(
+            registry, "slow_readers", "Calls aborted whose client did not read.", model, ["legato_"]
+        )
         self.prompt_tokens = TwinCounter(registry, "prompt_tokens", "Tokens of prompts.", model)
         self.generation_tokens = TwinCounter(registry, "generation_tokens", "Tokens generated.", model)
-        self.ttft = TwinHistogram(
-            registry,
+        seconds = partial(TwinHistogram, registry, labels=model, legato_edges=OBJECTIVE_EDGES)
+        self.ttft = seconds(
             "time_to_first_token_seconds",
             "Request head received to first text written.",
-            model,
-            TTFT_BUCKETS,
-            OBJECTIVE_EDGES,
+            buckets=TTFT_BUCKETS,
         )
-        self.token_gap = TwinHistogram(
+        self.ttft_ratio = TwinHistogram(
             registry,
+            "time_to_first_token_prediction_ratio",
+            "Time to first token over what was predicted when the request came.",
+            model,
+            RATIO_BUCKETS,
+            prefixes=["legato_"],
+        )
+        self.token_gap = seconds(
             "inter_token_latency_seconds",
             "Gaps between a request's tokens, one sample a token.",
-            model,
-            TOKEN_GAP_BUCKETS,
-            OBJECTIVE_EDGES,
+            buckets=TOKEN_GAP_BUCKETS,
         )
-        self.e2e = TwinHistogram(
-            registry,
-            "e2e_request_latency_seconds",
-            "Request head received to end.",
-            model,
-            E2E_BUCKETS,
-            OBJECTIVE_EDGES,
+        self.e2e = seconds(
+            "e2e_request_latency_seconds", "Request head received to end.", buckets=E2E_BUCKETS
         )
         self.prompt_len = TwinHistogram(registry, "request_prompt_tokens", "Prompt lengths.", model, lengths)
         self.generation_len = TwinHistogram(
@@ -99,11 +102,18 @@ class Metrics:
         return generate_latest(self._registry)
 
     def _declare(self, model: str) -> None:
-        for counter in (self.num_accepted, self.prompt_tokens, self.generation_tokens):
+        for counter in (self.num_accepted, self.num_slow_readers, self.prompt_tokens, self.generation_tokens):
             counter.add(model, amount=0)
         for reason in FINISH_REASONS:
             self.num_finished.add(model, reason, amount=0)
-        for histogram in (self.ttft, self.token_gap, self.e2e, self.prompt_len, self.generation_len):
+        for histogram in (
+            self.ttft,
+            self.ttft_ratio,
+            self.token_gap,
+            self.e2e,
+            self.prompt_len,
+            self.generation_len,
+        ):
             histogram.declare(model)
 
 
@@ -117,9 +127,13 @@ class _Registry(CollectorRegistry):
 
 
 class RequestMeter:
-    """The account of one request, from accepted to its one end; what is told after the end counts nothing."""
+    """The account of one request, from accepted to its one end; what is told after the end counts nothing.
+
+    predicted_ttft_s  what its client was told to expect, if anything
+    """
 
     def __init__(self, metrics: Metrics, model: str, received_at: float) -> None:
+        self.predicted_ttft_s: float | None = None
         self._metrics = metrics
         self._model = model
         self._received_at = received_at
@@ -137,7 +151,7 @@ class RequestMeter:
             self._count_tokens(num_tokens, prompt_tokens, now)
         if has_text and not self._has_text:
             self._has_text = True
-            self._metrics.ttft.observe(self._model, value=now - self._received_at)
+            self._count_first_text(now - self._received_at)
 
     def finished(self, reason: str) -> None:
         """Close the account; `reason` is one of FINISH_REASONS."""
@@ -147,10 +161,15 @@ class RequestMeter:
         metrics, model = self._metrics, self._model
         elapsed_s = metrics.clock() - self._received_at
         if self._num_tokens and not self._has_text:  # tokens without text, e.g. an end marker alone
-            metrics.ttft.observe(model, value=elapsed_s)
+            self._count_first_text(elapsed_s)
         metrics.num_finished.add(model, reason)
         metrics.e2e.observe(model, value=elapsed_s)
         metrics.generation_len.observe(model, value=self._num_tokens)
+
+    def _count_first_text(self, ttft_s: float) -> None:
+        self._metrics.ttft.observe(self._model, value=ttft_s)
+        if self.predicted_ttft_s:
+            self._metrics.ttft_ratio.observe(self._model, value=ttft_s / self.predicted_ttft_s)
 
     def _count_tokens(self, num_tokens: int, prompt_tokens: int, now: float) -> None:
         metrics, model = self._metrics, self._model

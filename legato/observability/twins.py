@@ -42,11 +42,12 @@ class TwinHistogram:
         labels: Sequence[str],
         buckets: Sequence[float],
         legato_edges: Sequence[float] = (),
+        prefixes: Sequence[str] = PREFIXES,
     ) -> None:
         edges = {"legato_": sorted({*buckets, *legato_edges}), "vllm:": list(buckets)}
         self._twins = [
             Histogram(prefix + name, help, labels, buckets=edges[prefix], registry=registry)
-            for prefix in PREFIXES
+            for prefix in prefixes
         ]
 
     def declare(self, *labels: str) -> None:

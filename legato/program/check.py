@@ -106,8 +106,8 @@ def _norm_faults(op: RmsNorm | LayerNorm) -> Iterator[Fault]:
 
 def _rope_faults(op: Rope) -> Iterator[Fault]:
     yield from _not_whole_heads("x", op.x, op.rope.head_dim)
-    if op.rope.head_dim % 2:
-        yield "head_dim", "an even number", op.rope.head_dim
+    if not 0 < 2 * len(op.rope.frequencies) <= op.rope.head_dim:
+        yield "frequencies", f"1 to {op.rope.head_dim // 2}", len(op.rope.frequencies)
 
 
 def _attention_faults(op: Attention) -> Iterator[Fault]:

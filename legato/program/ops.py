@@ -50,14 +50,16 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """Rotary position embedding: dimension pair i of a head turns by position * theta ** (-2 i / head_dim).
+    """Rotary position embedding: pair i of a head's dimensions turns by position * frequencies[i].
 
-    A pair is (i, i + head_dim / 2). Source: RoFormer, arXiv:2104.09864.
+    A pair is (i, i + len(frequencies)); where these are fewer than head_dim / 2, the rest of a head stays.
+    What is turned is multiplied by `magnitude`. Source: RoFormer, arXiv:2104.09864.
     """
 
     head_dim: int
-    theta: float
+    frequencies: tuple[float, ...]
     max_position: int
+    magnitude: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2.exceptions import TemplateError, TemplateSyntaxError
 from jinja2.meta import find_undeclared_variables
 
-from legato.core.errors import ModelError, RequestError
+from legato.core.errors import ModelError, RequestError, brief
 from legato.modelfiles.gguf_header import read_gguf_header
 from legato.modelfiles.hf_config import read_json_if_present
 from legato.tokenization.special_tokens import special_tokens_of_folder, special_tokens_of_gguf
@@ -42,9 +42,14 @@ class ChatTemplate:
             sandbox = TemplateSandbox()
             self._template = sandbox.from_string(source)
             self.knows_tools = "tools" in find_undeclared_variables(sandbox.parse(source))
-        except (TemplateSyntaxError, RecursionError) as error:
+        except (
+            TemplateSyntaxError,
+            SyntaxError,
+            RecursionError,
+            MemoryError,
+        ) as error:  # Python's, of what it becomes
             raise ModelError(
-                f"the chat template cannot be read: {error}. Give another by --chat-template FILE"
+                f"the chat template cannot be read: {brief(error)}. Give another by --chat-template FILE"
             ) from error
         self.knows_calls = "tool_calls" in source
 
@@ -112,7 +117,12 @@ def load_chat_template(path: Path, override: Path | None = None) -> ChatTemplate
         special_tokens, source = special_tokens_of_gguf(metadata), metadata.get("tokenizer.chat_template")
     if override is not None:
         source = _read_text(override)
-    return ChatTemplate(source, special_tokens) if isinstance(source, str) else None
+    if not isinstance(source, str):
+        return None
+    try:
+        return ChatTemplate(source, special_tokens)
+    except ModelError as error:
+        raise ModelError(f"{override or path}: {error}") from error
 
 
 def _source_in_folder(folder: Path) -> str | None:

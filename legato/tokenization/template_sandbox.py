@@ -2,29 +2,52 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, ValuesView
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
+from functools import wraps
 from typing import Any, NoReturn
 
-from jinja2 import nodes
+from jinja2 import Environment, nodes, pass_context, pass_environment
 from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.filters import do_round, do_sum
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 MAX_TEXT_LEN = 4 << 20  # characters of any text that a template builds
 MAX_OPERATIONS = 1_000_000  # loop turns and calls of one rendering, and its work on texts and lists
 CHARS_PER_OPERATION = 4096  # of a text that is copied or searched
+BUILT_CHARS_PER_OPERATION = 256  # of a new one: it may be kept, so this bounds the memory
 MAX_SECONDS = 1.0  # of one rendering
-REFUSED_METHODS = frozenset({"center", "expandtabs", "ljust", "rjust", "zfill"})  # they pad to any width
-REFUSED_FILTERS = ("center", "format", "indent", "wordwrap", "xmlattr")
+MAX_NUMBER_BITS = 4096
+MAX_DECIMALS = 16
+# They pad to any width, replace a character by a long text, or leave texts for bytes, which are not watched.
+REFUSED_METHODS = frozenset(
+    {"center", "encode", "expandtabs", "ljust", "rjust", "to_bytes", "translate", "zfill"}
+)
 # These read a text at the speed of a copy; other filters take each of its characters in hand.
 FAST_FILTERS = frozenset(
     {"capitalize", "count", "d", "default", "e", "escape", "first", "float", "forceescape", "int", "join"}
     | {"last", "length", "lower", "replace", "safe", "string", "tojson", "trim", "upper"}
+)
+# These look at the items of a list alone; other filters at all that is in them.
+SHALLOW_FILTERS = frozenset(
+    {"attr", "count", "d", "default", "first", "items", "last", "length", "list", "map", "reject"}
+    | {"rejectattr", "reverse", "select", "selectattr"}
+)
+# Beside these Jinja has what web pages need: it pads, wraps, fills or marks up.
+FILTERS = (
+    FAST_FILTERS
+    | SHALLOW_FILTERS
+    | {"abs", "dictsort", "groupby", "max", "min", "round", "sort", "sum", "title", "truncate", "unique"}
+)
+COMPARING_TESTS = (
+    *("==", "!=", ">", ">=", "<", "<=", "eq", "equalto", "ne", "gt", "greaterthan", "ge", "lt"),
+    *("lessthan", "le", "in"),
 )
 REFUSED_GLOBALS = ("cycler", "joiner", "lipsum")  # helpers for web pages
 
@@ -65,17 +88,29 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(["+", "*", "**", "%"])
 
     def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationTag])
-        for name in REFUSED_FILTERS:
-            del self.filters[name]
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[loopcontrols, GenerationTag],
+            finalize=pass_context(_printable),
+        )
         for name in REFUSED_GLOBALS:
             del self.globals[name]
-        self.filters |= {"tojson": _to_json, "replace": _replace, "join": _join}
+        own: dict[str, Any] = {
+            "tojson": _to_json,
+            "replace": _replace,
+            "join": _join,
+            "sum": _sum,
+            "round": _round,
+        }
+        known: dict[str, Any] = {**self.filters, **own}
+        self.filters = {name: _guarded(known[name], name) for name in FILTERS}
+        self.tests |= {name: _guarded(self.tests[name], name) for name in COMPARING_TESTS}
         self.filters |= {_COUNTED: _counted, _CONCATENATED: _concatenated, _CHARGED: _charged}
         self.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Lead loops and `~` through filters of our own, since Jinja has no hook for them."""
+        """Lead loops, comparisons and `~` through filters of our own, since Jinja has no hook for them."""
         template = super()._parse(source, name, filename)
         _bound(template)
         template.set_environment(self)
@@ -84,25 +119,27 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:
         owner, name = getattr(obj, "__self__", None), getattr(obj, "__name__", "")
         _charged(owner)
+        if name in REFUSED_METHODS and isinstance(owner, str | int | float):
+            raise SecurityError(f"the method {name} is not available")
+        if isinstance(owner, list | tuple | dict):
+            _charged((args, kwargs))  # to be compared with what is in it
         if isinstance(owner, str):
-            if name in REFUSED_METHODS:
-                raise SecurityError(f"the method {name} is not available")
             if name == "replace":
                 return _replace(owner, *args, **kwargs)
             if name == "join" and args:
                 return _join(args[0], owner)
-        return super().call(context, obj, *args, **kwargs)
+        return _built(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        _charged(left)
-        _charged(right)
+        _charged(left, is_whole=False)
+        _charged(right, is_whole=False)
         if operator == "+" and hasattr(left, "__len__") and hasattr(right, "__len__"):
             _check_len(len(left) + len(right))
         elif operator in ("*", "**"):
-            _check_len(_magnitude(left) * _magnitude(right))
+            _check_product(operator, left, right)
         elif operator == "%" and isinstance(left, str):
             _check_format(left, left.count("%"), right)
-        return super().call_binop(context, operator, left, right)
+        return _built(super().call_binop(context, operator, left, right))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """The sandbox's own str.format, checked; None when the value is not that method."""
@@ -146,13 +183,38 @@ def _bounded(child: Any) -> Any:
         _bound(child)
     if isinstance(child, nodes.For):
         child.iter = nodes.Filter(child.iter, _COUNTED, [], [], None, None)
-    is_slice = isinstance(child, nodes.Getitem) and isinstance(child.arg, nodes.Slice)
-    if is_slice or (isinstance(child, nodes.Filter) and child.node is not None):
-        is_fast = nodes.Const(is_slice or child.name in FAST_FILTERS)
-        child.node = nodes.Filter(child.node, _CHARGED, [is_fast], [], None, None)
+    if isinstance(child, nodes.Compare | nodes.Operand):
+        child.expr = _reading(child.expr)
+    if isinstance(child, nodes.Pair):
+        child.key = _reading(child.key)  # whose hash is taken
+    if isinstance(child, nodes.Getitem):
+        if isinstance(child.arg, nodes.Slice):
+            child.node = _reading(child.node, is_whole=False)
+        elif not isinstance(child.arg, nodes.Const):
+            child.arg = _reading(child.arg)
     if isinstance(child, nodes.Concat):
         return nodes.Filter(nodes.List(child.nodes), _CONCATENATED, [], [], None, None)
     return child
+
+
+def _reading(node: nodes.Expr, *, is_whole: bool = True) -> nodes.Expr:
+    """The node, charged for what it holds before anything else is done with it."""
+    if isinstance(node, nodes.Const):
+        return node
+    return nodes.Filter(node, _CHARGED, [nodes.Const(True), nodes.Const(is_whole)], [], None, None)
+
+
+def _guarded(function: Any, name: str) -> Callable[..., Any]:
+    """A filter or test, charged for what it reads and what it builds, called by name too, as map() does."""
+    place = 1 if hasattr(function, "jinja_pass_arg") else 0
+    is_fast, is_whole = name not in FILTERS or name in FAST_FILTERS, name not in SHALLOW_FILTERS
+
+    @wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        _charged(args[place], is_fast, is_whole)
+        return _built(function(*args, **kwargs))
+
+    return guarded
 
 
 def _spend(operations: int) -> None:
@@ -172,17 +234,68 @@ def _check_len(text_len: int) -> None:
 def _check_format(layout: str, num_fields: int, values: Any) -> None:
     if _WIDE_FIELD.search(layout):
         raise SecurityError("it formats to a great or computed width")
-    _check_len(num_fields * len(str(values)))
+    _check_len(num_fields * _count_chars(values))
 
 
-def _magnitude(value: Any) -> int:
-    return len(value) if hasattr(value, "__len__") else abs(int(value))
+def _check_product(operator: str, left: Any, right: Any) -> None:
+    lengths = [len(each) for each in (left, right) if hasattr(each, "__len__")]
+    if lengths and operator == "*":
+        times = right if hasattr(left, "__len__") else left
+        _check_len(lengths[0] * max(0, times) if isinstance(times, int) else 0)
+    elif isinstance(left, int) and isinstance(right, int):
+        bits = (left.bit_length(), right.bit_length())
+        if (sum(bits) if operator == "*" else bits[0] * abs(right)) > MAX_NUMBER_BITS:
+            raise SecurityError(f"it computes a number of more than {MAX_NUMBER_BITS} bits")
 
 
-def _charged(value: Any, is_fast: bool = True) -> Any:
-    """The value, which is about to be read as a whole."""
-    size = len(value) if isinstance(value, str | list | tuple | dict) else 0
-    _spend(1 + (size // CHARS_PER_OPERATION if is_fast and isinstance(value, str) else size))
+def _charged(value: Any, is_fast: bool = True, is_whole: bool = True) -> Any:
+    """The value, which is about to be read: as a whole, or its first level alone."""
+    if isinstance(value, str):
+        _spend(1 + (len(value) // CHARS_PER_OPERATION if is_fast else len(value)))
+    elif is_whole:
+        _count_chars(value)
+    else:
+        _spend(1 + (len(value) if isinstance(value, list | tuple | dict) else 0))
+    return value
+
+
+def _count_chars(value: Any) -> int:
+    """About as many as the value has when it is written out: a part that occurs twice counts twice."""
+    num_chars, unread = 0, [value]
+    while unread:
+        part = unread.pop()
+        items: Any = ()
+        if isinstance(part, str):
+            num_chars += len(part)
+        elif isinstance(part, int):
+            num_chars += part.bit_length()
+        elif isinstance(part, dict):
+            items = [*part, *part.values()]
+        elif isinstance(part, list | tuple | KeysView | ValuesView | ItemsView):
+            items = part
+        elif isinstance(part, Namespace):
+            raise SecurityError("a namespace cannot be read as a whole")
+        num_chars += len(items)
+        _check_len(num_chars)
+        _spend(1 + len(items))
+        unread += items
+    return num_chars
+
+
+def _printable(context: Context, value: Any) -> Any:
+    """What stands between {{ and }}; Jinja makes it a text."""
+    if not isinstance(value, str):
+        _count_chars(value)
+    return value
+
+
+def _built(value: Any) -> Any:
+    """The value, which is new."""
+    if isinstance(value, str):
+        _check_len(len(value))
+        _spend(len(value) // BUILT_CHARS_PER_OPERATION)
+    elif isinstance(value, list):
+        _spend(len(value))
     return value
 
 
@@ -201,25 +314,42 @@ def _counted(items: Iterable[Any]) -> list[Any]:
     return turns
 
 
-def _concatenated(parts: Iterable[Any]) -> str:
-    texts = [str(part) for part in parts]
-    _check_len(sum(map(len, texts)))
-    return "".join(texts)
+def _concatenated(parts: list[Any]) -> str:
+    _count_chars(parts)
+    text: str = _built("".join(map(str, parts)))
+    return text
 
 
 def _join(items: Iterable[Any], separator: str = "", attribute: str | int | None = None) -> str:
     if attribute is not None:
         items = [item[attribute] for item in items]
+    items = list(items)
+    _count_chars(items)
     texts = [str(item) for item in items]
     _check_len(sum(map(len, texts)) + len(separator) * len(texts))
-    return separator.join(texts)
+    text: str = _built(separator.join(texts))
+    return text
 
 
 def _replace(text: Any, old: str, new: str, count: int = -1) -> str:
+    _count_chars(text)
     text = str(text)
     _check_len(len(text) + text.count(old) * len(new))
-    replaced: str = text.replace(old, new, count)
+    replaced: str = _built(text.replace(old, new, count))
     return replaced
+
+
+@pass_environment
+def _sum(environment: Environment, items: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
+    if not isinstance(start, int | float):
+        raise SecurityError("sum: numbers alone are added")
+    return do_sum(environment, items, attribute, start)
+
+
+def _round(value: float, precision: int = 0, method: Any = "common") -> float:
+    if abs(precision) > MAX_DECIMALS:
+        raise SecurityError(f"round: precision is at most {MAX_DECIMALS}")
+    return do_round(value, precision, method)
 
 
 def _to_json(
@@ -242,5 +372,5 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 def _strftime_now(layout: str) -> str:
-    _check_format(layout, 0, ())
+    _check_format(layout, layout.count("%"), " " * 32)
     return datetime.now().strftime(layout)

@@ -8,7 +8,7 @@ from typing import Any
 
 import tokenizers
 
-from legato.core.errors import ModelError, RequestError
+from legato.core.errors import ModelError, RequestError, brief
 from legato.modelfiles.gguf_header import read_gguf_header
 from legato.modelfiles.hf_config import read_json_if_present
 from legato.tokenization.gguf_tokenizer import build_gguf_tokenizer
@@ -142,7 +142,7 @@ def load_tokenizer(path: Path, override: Path | None = None) -> Tokenizer | None
     try:
         backend = build_gguf_tokenizer(metadata)
     except ModelError as error:
-        raise ModelError(f"{source}: {error}") from error
+        raise ModelError(f"{source}: {brief(error)}") from error
     add_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", False))
     return Tokenizer(backend, special_tokens_of_gguf(metadata), add_bos)
 

@@ -1,94 +1,96 @@
-"""A model's files to weights under canonical names."""
+"""A model's files to weights under the names that its program gives them."""
 
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
+
 from legato.backends.stored_weight import StoredWeight, StoredWeights, TensorHeader
 from legato.core.errors import ModelError
-from legato.modelfiles.model_config import ModelConfig
+from legato.program.ops import Program, Weight, weights_of
+from legato.program.stored_tensors import StoredTensor, StoredTensors
 from legato.weights.gguf_tensors import GgufFile, split_half_rows
-from legato.weights.names import GGUF_NAMES, HARMLESS_SUFFIXES, HF_NAMES, layer_names
 from legato.weights.safetensors_file import open_safetensors
 
 logger = logging.getLogger(__name__)
 
 
-def load_weights(path: Path, config: ModelConfig) -> StoredWeights:
-    """The weights of a directory in Hugging Face layout or of a .gguf file, as they are stored.
+def load_weights(path: Path, program: Program, tensors: StoredTensors) -> StoredWeights:
+    """The weights that a program reads, of a directory in Hugging Face layout or of a .gguf file.
 
-    Headers are read and checked here; a weight itself is read each time it is looked up.
-
-    Names are the keys of names.HF_NAMES. Linear weights are [out_features, in_features], the rows of
-    q_proj and k_proj in Hugging Face's order. `lm_head` is absent when the embeddings
-    are tied, whether the file holds it or not.
+    Headers are read and checked here; a weight itself is read each time it is looked up, as it is stored.
     Raises ModelError for a tensor that is missing or misshapen; looking one up, when its type is unreadable.
     """
     if path.is_dir():
         places = open_safetensors(path)
-        stored = {name: file.tensors[name] for name, file in places.items()}
-        return _load(path, config, HF_NAMES, stored, lambda _, name: places[name].read(name))
-    gguf = GgufFile(path)
-    row_orders = {
-        "q_proj": split_half_rows(config.num_heads, config.head_dim),
-        "k_proj": split_half_rows(config.num_kv_heads, config.head_dim),
-    }
+        headers: Mapping[str, TensorHeader] = {name: file.tensors[name] for name, file in places.items()}
 
-    def read_gguf(canonical: str, name: str) -> StoredWeight:
-        return gguf.read(name, row_orders.get(canonical.rpartition(".")[2]))
+        def read(tensor: StoredTensor) -> StoredWeight:
+            return places[tensor.name].read(tensor.name)
+    else:
+        gguf = GgufFile(path)
+        headers = gguf.tensors
 
-    return _load(path, config, GGUF_NAMES, gguf.tensors, read_gguf)
+        def read(tensor: StoredTensor) -> StoredWeight:
+            order = None
+            if tensor.is_interleaved:
+                head_dim = tensors.head_dim
+                order = split_half_rows(headers[tensor.name].shape[0] // head_dim, head_dim)
+            return gguf.read(tensor.name, order)
+
+    return _load(path, program, tensors, headers, read)
 
 
 def _load(
     path: Path,
-    config: ModelConfig,
-    format_names: dict[str, str],
-    stored: Mapping[str, TensorHeader],
-    read: Callable[[str, str], StoredWeight],
+    program: Program,
+    tensors: StoredTensors,
+    headers: Mapping[str, TensorHeader],
+    read: Callable[[StoredTensor], StoredWeight],
 ) -> StoredWeights:
-    names = layer_names(format_names, config.num_layers)
-    lm_head = names["lm_head"]
-    if config.tie_word_embeddings:
-        del names["lm_head"]
-    _check_shapes(path, config, names, stored)
-    for extra in sorted(stored.keys() - names.values() - {lm_head}):
-        if not extra.endswith(HARMLESS_SUFFIXES):
+    weights = {weight.name: weight for op in program.ops for weight in weights_of(op)}
+    prefix = _prefix(weights, tensors, headers)
+    places = {name: tensors.of(name, prefix) for name in weights}
+    for name, tensor in places.items():
+        _check(path, weights[name], tensor, headers)
+    used = {tensor.name for tensor in places.values()} | {tensors.of("lm_head", prefix).name}
+    for extra in sorted(headers.keys() - used):
+        if not extra.endswith(tensors.harmless):
             logger.warning("%s: tensor %r is not used by this architecture", path, extra)
-    tensors = {canonical: stored[name] for canonical, name in names.items()}
-    return StoredWeights(tensors, lambda canonical: read(canonical, names[canonical]))
+    return StoredWeights(
+        {name: headers[tensor.name] for name, tensor in places.items()},
+        lambda name: _turned(read(places[name]), places[name]),
+    )
 
 
-def _check_shapes(
-    path: Path, config: ModelConfig, names: Mapping[str, str], stored: Mapping[str, TensorHeader]
-) -> None:
-    shapes = expected_shapes(config)
-    for canonical, name in names.items():
-        if name not in stored:
-            raise ModelError(f"{path}: tensor {name!r} is missing")
-        expected = shapes[canonical.rpartition(".")[2]]
-        if stored[name].shape != expected:
-            found = list(stored[name].shape)
-            raise ModelError(
-                f"{path}: tensor {name!r} has shape {found}; its configuration says {list(expected)}"
-            )
+def _prefix(
+    weights: Mapping[str, Weight], tensors: StoredTensors, headers: Mapping[str, TensorHeader]
+) -> str:
+    """The one with which most names are found; the first where none is better."""
+
+    def num_found(prefix: str) -> int:
+        return sum(tensors.of(name, prefix).name in headers for name in weights)
+
+    return max(tensors.prefixes, key=num_found)
 
 
-def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """The shape of each weight, by the last part of its canonical name."""
-    hidden, inner, vocab = config.hidden_size, config.intermediate_size, config.vocab_size
-    q_dim, kv_dim = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    return {
-        "embed_tokens": (vocab, hidden),
-        "input_norm": (hidden,),
-        "q_proj": (q_dim, hidden),
-        "k_proj": (kv_dim, hidden),
-        "v_proj": (kv_dim, hidden),
-        "o_proj": (hidden, q_dim),
-        "post_norm": (hidden,),
-        "gate_proj": (inner, hidden),
-        "up_proj": (inner, hidden),
-        "down_proj": (hidden, inner),
-        "final_norm": (hidden,),
-        "lm_head": (vocab, hidden),
-    }
+def _check(path: Path, weight: Weight, tensor: StoredTensor, headers: Mapping[str, TensorHeader]) -> None:
+    if tensor.name not in headers:
+        raise ModelError(f"{path}: tensor {tensor.name!r} is missing")
+    expected = weight.shape[::-1] if tensor.is_transposed else weight.shape
+    if headers[tensor.name].shape != expected:
+        raise ModelError(
+            f"{path}: tensor {tensor.name!r} has shape {list(headers[tensor.name].shape)};"
+            f" its configuration says {list(expected)}"
+        )
+
+
+def _turned(weight: StoredWeight, tensor: StoredTensor) -> StoredWeight:
+    """The weight as programs read it. 1 is added in float32, as Hugging Face does."""
+    if tensor.is_transposed:
+        values = np.ascontiguousarray(weight.values.T)
+        return StoredWeight(weight.format, values.shape, values)
+    if tensor.adds_one:
+        return StoredWeight("f32", weight.shape, weight.float32() + np.float32(1))
+    return weight

@@ -11,9 +11,11 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from legato.backends.stored_weight import StoredWeight, WeightFormat
-from legato.core.errors import ModelError
+from legato.core.errors import ModelError, brief
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
+MAX_DIMS = 8
+MAX_SIZE = 2**48  # of one dimension
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<u2"), "BF16": np.dtype("<u2")}
 _FORMATS: dict[str, WeightFormat] = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 
@@ -42,14 +44,15 @@ class SafetensorsFile:
         except OSError as error:
             raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
         except (ValueError, RecursionError) as error:  # mmap refuses an empty file with ValueError
-            raise ModelError(f"{path} is not a usable .safetensors file: {error}") from error
+            raise ModelError(f"{path} is not a usable .safetensors file: {brief(error)}") from error
 
     def read(self, name: str) -> StoredWeight:
         """A tensor. Raises ModelError when its dtype is none of F32, F16, BF16."""
         tensor = self.tensors[name]
         dtype = _DTYPES.get(tensor.type)
         if dtype is None:
-            raise ModelError(f"{self.path}: tensor {name!r} is {tensor.type}; F32, F16 and BF16 are read")
+            reason = f"tensor {name!r} is {tensor.type}; F32, F16 and BF16 are read"
+            raise ModelError(f"{self.path}: {brief(reason)}")
         count = tensor.num_bytes // dtype.itemsize
         values = np.fromfile(self.path, dtype, count, offset=tensor.offset)
         if len(values) < count:
@@ -77,7 +80,8 @@ def open_safetensors(folder: Path) -> dict[str, SafetensorsFile]:
             raise ModelError(f"{shard.path}: tensor {min(twice)!r} is in another shard too")
         places.update(dict.fromkeys(shard.tensors, shard))
     if missing := weight_map.keys() - places.keys():
-        raise ModelError(f"{index} promises tensor {min(missing)!r}, which no shard holds")
+        name = brief(repr(min(missing)))
+        raise ModelError(f"{index} promises tensor {name}, which no shard holds")
     return places
 
 
@@ -133,6 +137,8 @@ def _stored_tensor(name: str, fields: Any, start: int) -> StoredTensor:
     dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
     if not isinstance(dtype, str) or not _is_sizes(shape) or not _is_sizes(offsets) or len(offsets) != 2:
         raise ValueError(f"tensor {name!r} lacks a proper dtype, shape and data_offsets")
+    if len(shape) > MAX_DIMS or max(shape, default=0) > MAX_SIZE:
+        raise ValueError(f"tensor {name!r} has a shape that no tensor has: {shape}")
     num_bytes = offsets[1] - offsets[0]
     num_values = 1
     for size in shape:

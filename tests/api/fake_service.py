@@ -24,6 +24,7 @@ class FakeService:
         self.num_closes = 0
         self.is_draining = False
         self.num_pending = 0
+        self.predicted_s: float | None = None
         self.engine_stats: EngineStats | None = EngineStats(pages_free=64)
         self.current_state = ServiceState(stage="serving", is_ready=True, is_alive=True, progress=1.0)
 
@@ -42,6 +43,9 @@ class FakeService:
 
     def state(self) -> ServiceState:
         return self.current_state
+
+    def first_token_s(self) -> float | None:
+        return self.predicted_s
 
     def drain(self) -> None:
         self.is_draining = True

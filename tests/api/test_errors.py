@@ -12,24 +12,27 @@ def test_every_error_class_has_a_row() -> None:
     classes = [
         value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, LegatoError)
     ]
-    needs_wait = (errors.OverloadedError, errors.NotReadyError, errors.ClosedError)
-
-    statuses = {
-        each.__name__: describe(
-            each("why", retry_after_s=1.0) if each in needs_wait else each("why"), "id"
-        ).status
-        for each in classes
+    wait = {"retry_after_s": 1.0}
+    needs = {
+        errors.OverloadedError: wait,
+        errors.SlowFirstTokenError: wait | {"first_token_at": 2.0},
+        errors.NotReadyError: wait,
+        errors.ClosedError: wait,
     }
+
+    statuses = {each.__name__: describe(each("why", **needs.get(each, {})), "id").status for each in classes}
 
     assert statuses == {
         "LegatoError": 500,
         "NonFiniteLogitsError": 500,
+        "SlowReaderError": 408,
         "ConfigError": 503,
         "ModelError": 503,
         "RequestError": 400,
         "UnknownModelError": 404,
         "UnknownRequestError": 404,
         "OverloadedError": 429,
+        "SlowFirstTokenError": 429,
         "NotReadyError": 503,
         "ClosedError": 503,
         "PoisonedRequestError": 500,

@@ -4,13 +4,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from legato.models.rope import plain_rope
 from legato.program.builder import Builder
-from legato.program.ops import Activation, Program, RopeConfig, Value, Weight, weights_of
+from legato.program.ops import Activation, Program, Value, Weight, weights_of
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, WIDE, VOCAB, POSITIONS = 64, 4, 2, 32, 96, 50, 128
 Q_DIM, KV_DIM = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
 EPS = 1e-5
-ROPE = RopeConfig(HEAD_DIM, 10_000.0, POSITIONS)
+ROPE = plain_rope(HEAD_DIM, 10_000.0, POSITIONS)
 TABLE = Weight("embed_tokens", (VOCAB, HIDDEN))
 
 Write = Callable[[Builder, Value], Value]  # continues from an embedding [tokens, HIDDEN]

@@ -97,7 +97,7 @@ def test_a_request_reads_what_another_writes_in_the_same_step(
     name: str, kv_dtype: str, reader_is_first: bool
 ) -> None:
     config, weights = random_model(0)
-    kv = KVLayout(config.num_layers, 8, 16, config.num_kv_heads, config.head_dim, kv_dtype)
+    kv = KVLayout.of(build_program(config), 8, 16, kv_dtype)
     compiled = make_backend(name).compile(build_program(config), weights, kv)
     prefix, own = list(range(100, 164)), [7, 8, 9]
     compiled.forward(make_inputs(Chunk(prefix, 0, [4, 5, 6, 7])))
@@ -116,11 +116,11 @@ def test_a_request_reads_what_another_writes_in_the_same_step(
 def test_a_step_is_seen_to_get_on_while_it_computes(name: str) -> None:
     config, weights = random_model(0)
     kv_dtype = "float32" if name == "reference" else "bfloat16"
-    kv = KVLayout(config.num_layers, 8, 16, config.num_kv_heads, config.head_dim, kv_dtype)
+    kv = KVLayout.of(build_program(config), 8, 16, kv_dtype)
     compiled = make_backend(name).compile(build_program(config), weights, kv)
     pulse = np.zeros(1, np.uint64)
     compiled.beat_into(pulse)
 
     compiled.forward(make_inputs(Chunk([7, 8, 9], 0, [0])))
 
-    assert pulse[0] > 4 * config.num_layers  # its parts are parts of layers
+    assert pulse[0] > 4 * KVLayout.of(build_program(config), 1, 1).num_layers  # its parts are parts of layers

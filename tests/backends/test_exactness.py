@@ -28,7 +28,7 @@ Logits = list[np.ndarray]  # of each prompt: [prompt_len, vocab_size]
 
 
 def compile_random_model(page_size: int) -> ReferenceProgram:
-    kv = KVLayout(CONFIG.num_layers, 160, page_size, CONFIG.num_kv_heads, CONFIG.head_dim)
+    kv = KVLayout.of(build_program(CONFIG), 160, page_size)
     return ReferenceBackend().compile(build_program(CONFIG), WEIGHTS, kv)
 
 

@@ -19,12 +19,13 @@ from legato.backends.reference import (
     rotate,
     rotation_table,
 )
+from legato.models.rope import plain_rope
 from legato.program.builder import Builder
-from legato.program.ops import Activation, Program, RopeConfig, Value, Weight
+from legato.program.ops import Activation, Program, Value, Weight
 from tests.backends.steps import Chunk, make_inputs
 
 LEARNED = {"table": (10, 6), "places": (8, 6), "a": (3, 6), "b": (2, 6), "a_bias": (3,), "b_bias": (2,)}
-ROPE = RopeConfig(head_dim=8, theta=10_000.0, max_position=64)
+ROPE = plain_rope(8, 10_000.0, 64)
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:

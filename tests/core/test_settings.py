@@ -179,3 +179,25 @@ def test_every_setting_has_help_a_type_and_a_name_of_its_own(kind: type[Any]) ->
         assert each.default is not None or "type" in each.metadata, each.name
         aliases += each.metadata.get("aliases", ())
     assert len(aliases) == len(set(aliases))
+
+
+@pytest.mark.parametrize(("text", "value"), [("2", 2.0), ("0.25", 0.25), ("1e1", 10.0), ("0", 0.0)])
+def test_setting_in_seconds_may_have_a_fraction(text: str, value: float) -> None:
+    assert from_variable("ttft_limit_s", text, ServerConfig) == value
+    resolved = resolve_settings(ServerConfig, {}, {"LEGATO_TTFT_LIMIT": text})
+    assert resolved.value.ttft_limit_s == value
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("soon", "expected a number"), ("-0.5", "at least 0"), ("nan", "finite"), ("inf", "finite")],
+)
+def test_number_that_is_none_or_out_of_range_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        from_variable("ttft_limit_s", text, ServerConfig)
+
+
+def test_whole_number_may_stand_for_one_with_a_fraction() -> None:
+    assert resolve_settings(ServerConfig, {"ttft_limit": 2}, {}).value.ttft_limit_s == 2.0
+    with pytest.raises(ConfigError, match="expected a number"):
+        resolve_settings(ServerConfig, {"ttft_limit": True}, {})

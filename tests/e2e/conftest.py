@@ -59,15 +59,21 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 30) -> None:
 
 
 def start_server(
-    folder: Path, model: Path, *, app: str = "legato.api.asgi:app", **settings: object
+    folder: Path, model: Path, *, app: str | None = "legato.api.asgi:app", **settings: object
 ) -> Server:
-    """Start uvicorn on the app, as the lesson does; ready when this returns."""
+    """Start uvicorn on the app, as the lesson does, or `legato serve`; ready when this returns."""
     port = free_port()
     log = folder / f"server-{port}.log"
     environment = os.environ | {"LEGATO_MODEL": str(model)}
     environment |= {f"LEGATO_{name.upper()}": str(value) for name, value in settings.items()}
     with log.open("wb") as stream:
-        command = [sys.executable, "-m", "uvicorn", app, "--port", str(port)]
+        command = [
+            sys.executable,
+            "-m",
+            *(["uvicorn", app] if app else ["legato", "serve"]),
+            "--port",
+            str(port),
+        ]
         process = subprocess.Popen(command, env=environment, stderr=stream, stdout=stream)
     server = Server(process, port, log)
     wait_until(lambda: _is_ready(server))

@@ -10,6 +10,7 @@ from legato import LLM, SamplingParams
 from legato.ipc.messages import AddRequest
 from legato.modelfiles.catalog import resolve
 from legato.modelfiles.model_config import read_model_config
+from legato.models.registry import build_model
 from legato.tokenization.tokenizer import load_tokenizer
 from legato.weights.loader import load_weights
 from tests.e2e.conftest import Server, end_server, start_server
@@ -86,7 +87,8 @@ def test_python_api_completes_texts_and_ids() -> None:
 def model() -> Model:
     path = resolve(NAME).path
     config = read_model_config(path)
-    return config, load_weights(path, config)
+    model = build_model(config)
+    return config, load_weights(path, model.program, model.tensors)
 
 
 @pytest.fixture(scope="module")

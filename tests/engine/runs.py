@@ -17,6 +17,7 @@ from legato.core.sampling_params import SamplingParams
 from legato.engine.assembly import Engine, StageClock, assemble
 from legato.ipc.messages import Accepted, AddRequest, Failed
 from legato.modelfiles.model_config import ModelConfig
+from legato.models.registry import build_model
 from legato.sampling.row_sampler import NativeSampler, ReferenceSampler, SampledToken, SamplingBatch
 
 Model = tuple[ModelConfig, dict[str, np.ndarray]]
@@ -41,7 +42,7 @@ def build_engine(model: Model, *, tokenizer: Path | None = None, **settings: obj
     config = EngineConfig(
         model="random", **{"backend": "reference", "max_model_len": 512, "num_pages": 2048, **settings}
     )  # type: ignore[arg-type]
-    return assemble(config, *model, StageClock(lambda *_: None), tokenizer=tokenizer)
+    return assemble(config, build_model(model[0]), model[1], StageClock(lambda *_: None), tokenizer=tokenizer)
 
 
 def seeded_requests(count: int, vocab_size: int, seed: int = 7) -> list[AddRequest]:

@@ -16,15 +16,17 @@ from legato.engine.assembly import (
     resolve_scheduling,
 )
 from legato.executor.executor import InlineExecutor, ThreadExecutor
+from legato.models.registry import build_model
 from tests.engine.runs import build_engine
 from tests.fakes import random_model
 
-MODEL, _ = random_model(seed=0, num_layers=1, vocab_size=16)  # one token of K/V takes 2 * 3 * 64 * 4 bytes
+CONFIG, _ = random_model(seed=0, num_layers=1, vocab_size=16)
+MODEL = build_model(CONFIG)  # one token of K/V takes 2 * 3 * 64 * 4 bytes
 TOKEN_BYTES = 1536
 
 
 def num_pages(free_bytes: int = 16 * GIB, **settings: object) -> int:
-    return resolve_cache(EngineConfig(**settings), MODEL, "float32", free_bytes).num_pages  # type: ignore[arg-type]
+    return resolve_cache(EngineConfig(**settings), MODEL.program, "float32", free_bytes).num_pages  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("wanted", "resolved"), [(None, 2048), (1, 1), (2048, 2048)])
@@ -112,7 +114,7 @@ def test_start_is_reported_stage_by_stage(tiny_model: Path) -> None:
     )
     engine.core.close()
     assert list(stages) == ["config", "weights", "pool", "warm"]
-    assert stages["config"] == "llama, 2 layers, context 512"
+    assert stages["config"] == "LlamaForCausalLM, 2 layers, context 512"
     assert stages["pool"] == "6 pages of 8, 48 tokens, reference-float32"
     assert (engine.max_model_len, engine.cache.num_pages, engine.cache.page_size) == (512, 6, 8)
     assert engine.core.limits.pool_len == 48
@@ -133,6 +135,6 @@ def test_overlap_computes_in_a_thread_of_its_own(overlap: bool, kind: type) -> N
 
 def test_end_of_sequence_beyond_the_vocabulary_never_comes() -> None:
     _, weights = random_model(seed=0, num_layers=1, vocab_size=16)
-    engine = build_engine((replace(MODEL, eos_ids=frozenset({2, 16, 99})), weights), num_pages=4)
+    engine = build_engine((replace(CONFIG, eos_ids=frozenset({2, 16, 99})), weights), num_pages=4)
     assert engine.core.eos_ids == {2}
     engine.core.close()

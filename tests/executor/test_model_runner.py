@@ -132,7 +132,7 @@ def reference_rig(model, damaged_row: int | None = None) -> Rig:
     if damaged_row is not None:
         weights = weights | {"embed_tokens": weights["embed_tokens"].copy()}
         weights["embed_tokens"][damaged_row] = np.nan
-    layout = KVLayout(1, 8, PAGE_SIZE, config.num_kv_heads, config.head_dim)
+    layout = KVLayout.of(build_program(config), 8, PAGE_SIZE)
     return Rig(ReferenceBackend().compile(build_program(config), weights, layout))
 
 

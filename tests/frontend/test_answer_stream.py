@@ -16,6 +16,7 @@ from legato.core.errors import (
     PoisonedRequestError,
     QueueTimeoutError,
     RequestError,
+    SlowReaderError,
 )
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.frontend.answer import Answer
@@ -274,3 +275,27 @@ def test_abort_after_the_loop_was_closed_is_harmless() -> None:
         return open_stream(FakeClient(), "a")
 
     asyncio.run(main()).abort()
+
+
+def test_answer_that_nobody_reads_is_aborted_before_it_fills_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answer_stream, "MAX_UNREAD", 4)
+    monkeypatch.setattr(answer_stream, "MAX_UNREAD_PER_ANSWER", 1)
+    client = FakeClient()
+
+    async def main() -> None:
+        stream = open_stream(client, "a")
+        deltas = aiter(stream)
+        for text in "abcde":
+            stream.sink(tokens("a", text))
+        assert (await anext(deltas)).text == "a"
+        assert client.aborted == []
+        for text in "fg":
+            stream.sink(tokens("a", text))
+        await asyncio.sleep(0)
+        assert client.aborted == ["a"]
+        with pytest.raises(SlowReaderError, match="5 tokens waited for the client"):
+            await anext(deltas)
+
+    asyncio.run(main())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from legato.backends.reference import attend, linear, rms_norm, rotate, rotation_table
-from legato.program.ops import RopeConfig
+from legato.models.rope import plain_rope
 
 if TYPE_CHECKING:
     from legato.kernels._native import Device, KVStore, PackedWeight, Tape
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, WIDE, VOCAB, LAYERS = 64, 4, 2, 32, 96, 50, 2
 QKV = (HEADS + 2 * KV_HEADS) * HEAD_DIM
 MAX_POSITION, EPS, SCALE = 256, 1e-5, HEAD_DIM**-0.5
-COS, SIN = rotation_table(RopeConfig(HEAD_DIM, 10_000.0, MAX_POSITION), MAX_POSITION)
+COS, SIN = rotation_table(plain_rope(HEAD_DIM, 10_000.0, MAX_POSITION), MAX_POSITION)
 
 
 def int32(*values: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from legato.backends.reference import rotate, rotation_table
-from legato.program.ops import RopeConfig
+from legato.models.rope import plain_rope
 from tests.kernels.conftest import open_or_fail
 from tests.kernels.tapes import int32, random_rows, relative_error
 
@@ -123,7 +123,7 @@ def test_attention_agrees_with_numpy(device: "Device", heads: Heads, kv_format: 
 def test_queries_and_keys_are_turned_by_their_positions(device: "Device", head_dim: int) -> None:
     heads = Heads(2, 1, head_dim)
     qkv = random_rows(40, heads.qkv_width)
-    cos, sin = rotation_table(RopeConfig(head_dim, 10_000.0, 40), 40)
+    cos, sin = rotation_table(plain_rope(head_dim, 10_000.0, 40), 40)
     turned = np.concatenate([rotate(qkv[:, : 3 * head_dim], cos, sin), qkv[:, 3 * head_dim :]], axis=1)
 
     tape = AttentionTape(device, qkv, heads, kv_format="f32", rotation=(cos, sin))

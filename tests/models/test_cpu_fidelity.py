@@ -13,8 +13,9 @@ from legato.cli.models.fidelity import CHUNK_LEN, PAGE_SIZE, TextErrors, compare
 from legato.core.config import DEFAULT_MODEL
 from legato.kernels.library import NoKernels, open_device
 from legato.modelfiles.catalog import resolve
-from legato.modelfiles.model_config import ModelConfig, read_model_config
-from legato.models.registry import build_program
+from legato.modelfiles.model_config import read_model_config
+from legato.models.registry import build_model
+from legato.program.ops import Attention, Program, weights_of
 from legato.tokenization.tokenizer import load_tokenizer
 from legato.weights.loader import load_weights
 from legato.weights.quantization import quantize_weights
@@ -34,7 +35,9 @@ class Measured:
     def __init__(self, num_tokens: int) -> None:
         path = resolve(DEFAULT_MODEL).path
         self.config = read_model_config(path)
-        self.weights: Weights = load_weights(path, self.config)
+        model = build_model(self.config)
+        self.program = model.program
+        self.weights: Weights = load_weights(path, model.program, model.tensors)
         tokenizer = load_tokenizer(path)
         assert tokenizer is not None
         self.token_ids = tokenizer.encode(TEXT.read_text(encoding="utf-8"))[:num_tokens]
@@ -47,11 +50,10 @@ class Measured:
     def _rows(self, weights: Weights, options: CpuOptions, kv_dtype: str):  # type: ignore[no-untyped-def]
         device = open_device()
         assert not isinstance(device, NoKernels)
-        config = self.config
         num_pages = -(-len(self.token_ids) // PAGE_SIZE)
-        kv = KVLayout(config.num_layers, num_pages, PAGE_SIZE, config.num_kv_heads, config.head_dim, kv_dtype)
+        kv = KVLayout.of(self.program, num_pages, PAGE_SIZE, kv_dtype)
         return log_probabilities(
-            CpuBackend(device, options).compile(build_program(config), weights, kv), self.token_ids
+            CpuBackend(device, options).compile(self.program, weights, kv), self.token_ids
         )
 
 
@@ -78,7 +80,7 @@ def test_float_weights_that_are_quantised_on_load_stay_within_what_is_documented
     measured: Measured, quantization: str, mean_kl: float, perplexity: float
 ) -> None:
     floats = {
-        name: to_floats(weight) for name, weight in regrouped(measured.weights, measured.config).items()
+        name: to_floats(weight) for name, weight in regrouped(measured.weights, measured.program).items()
     }
     found = measured.errors(quantize_weights(floats, quantization), QUANTISED)
     check(found, mean_kl=mean_kl, perplexity=perplexity)
@@ -100,17 +102,20 @@ def to_floats(values: np.ndarray) -> StoredWeight:
     return as_stored(values) if values.ndim == 1 else StoredWeight("bf16", values.shape, to_bfloat16(values))
 
 
-def regrouped(weights: Weights, config: ModelConfig) -> dict[str, np.ndarray]:
+def regrouped(weights: Weights, program: Program) -> dict[str, np.ndarray]:
     """The same function with the channels between products in another order.
 
     The file's weights are 4-bit in groups of 32 neighbours. In these groups quantising finds them again, as
     it never would with a model's own floats; among other neighbours they are floats like any.
     """
     random = np.random.default_rng(0)
-    hidden, head = random.permutation(config.hidden_size), random.permutation(config.head_dim)
-    inner = random.permutation(config.intermediate_size)
-    v_rows = (np.arange(config.num_kv_heads)[:, None] * config.head_dim + head).reshape(-1)
-    o_inputs = (np.arange(config.num_heads)[:, None] * config.head_dim + head).reshape(-1)
+    attention = next(op for op in program.ops if isinstance(op, Attention))
+    head_dim = attention.head_dim
+    widths = {weight.name: weight.shape[0] for op in program.ops for weight in weights_of(op)}
+    hidden, head = random.permutation(widths["final_norm"]), random.permutation(head_dim)
+    inner = random.permutation(widths["layers.0.gate_proj"])
+    v_rows = (np.arange(attention.num_kv_heads)[:, None] * head_dim + head).reshape(-1)
+    o_inputs = (np.arange(attention.num_heads)[:, None] * head_dim + head).reshape(-1)
     every = slice(None)
     orders = {
         "v_proj": (v_rows, hidden),

@@ -16,7 +16,7 @@ from legato.core.config import DEFAULT_MODEL
 from legato.kernels.library import NoKernels, open_device
 from legato.modelfiles.catalog import resolve
 from legato.modelfiles.model_config import read_model_config
-from legato.models.registry import build_program
+from legato.models.registry import build_model
 from legato.tokenization.tokenizer import load_tokenizer
 from legato.weights.loader import load_weights
 from tests.backends.steps import Chunk, make_inputs
@@ -37,16 +37,18 @@ class Ours(NamedTuple):
 
 def compile_model(path: Path, backend: str) -> CompiledProgram:
     """The model with its weights decoded to float32, and K/V in float32 too."""
-    config = read_model_config(path)
-    kv = KVLayout(config.num_layers, NUM_PAGES, PAGE_SIZE, config.num_kv_heads, config.head_dim)
-    weights = {name: weight.float32() for name, weight in load_weights(path, config).items()}
+    model = build_model(read_model_config(path))
+    program = model.program
+    kv = KVLayout.of(program, NUM_PAGES, PAGE_SIZE)
+    stored = load_weights(path, program, model.tensors)
+    weights = {name: weight.float32() for name, weight in stored.items()}
     if backend == "reference":
-        return ReferenceBackend().compile(build_program(config), weights, kv)
+        return ReferenceBackend().compile(program, weights, kv)
     device = open_device()
     assert not isinstance(device, NoKernels)
     max_len = NUM_PAGES * PAGE_SIZE
     options = CpuOptions(float_weights="f32", is_quantized=False, max_tokens=max_len, max_samples=max_len)
-    return CpuBackend(device, options).compile(build_program(config), weights, kv)
+    return CpuBackend(device, options).compile(program, weights, kv)
 
 
 def our_logits(model: CompiledProgram, token_ids: list[int], start: int = 0) -> np.ndarray:

@@ -77,12 +77,12 @@ MISFITS: dict[str, tuple[Write, str]] = {
     ),
     "a second selection": (lambda p, x: p.select(x), "Select: rows of x must be tokens, not samples"),
     "half a head": (
-        lambda p, x: p.rope(x, x, RopeConfig(6, 1e4, 10))[0],
+        lambda p, x: p.rope(x, x, RopeConfig(6, (1.0,), 10))[0],
         "Rope: width of x must be a multiple of head_dim 6, not 8",
     ),
-    "heads without halves": (
-        lambda p, x: p.rope(x, x, RopeConfig(1, 1e4, 10))[0],
-        "Rope: head_dim must be an even number, not 1",
+    "more pairs than a head has": (
+        lambda p, x: p.rope(x, x, RopeConfig(2, (1.0, 1.0), 10))[0],
+        "Rope: frequencies must be 1 to 1, not 2",
     ),
     "keys of half a head": (
         lambda p, x: attend(p, x, 8, (6, 6), 4),

@@ -145,11 +145,18 @@ def test_hostile_template_finds_no_way_out(source: str) -> None:
 GROW = "{% set n = namespace(x='xx') %}{% for i in range(60) %}{% set n.x = GROWN %}{% endfor %}"
 
 
+# Two equal values that are small in memory, and look endless to who compares, prints or hashes them.
+TWINS = (
+    "{% set n = namespace(a=(1,), b=(1,)) %}"
+    "{% for i in range(60) %}{% set n.a = (n.a, n.a) %}{% set n.b = (n.b, n.b) %}{% endfor %}"
+)
+
+
 @pytest.mark.parametrize(
     "source",
     [
         "{{ 'a' * 10 ** 10 }}",
-        "{{ 10 ** 10 ** 10 }}",
+        "{{ 10 ** 10 ** 10 ** 10 ** 10 }}",
         "{% for i in range(99999) %}{{ 'x' * 100 }}{% endfor %}",
         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
         "{% for i in range(10 ** 9) %}{% endfor %}",
@@ -168,6 +175,26 @@ GROW = "{% set n = namespace(x='xx') %}{% for i in range(60) %}{% set n.x = GROW
         "{{ 'x'.ljust(999999999) }}",
         "{{ strftime_now('%0999999999d') }}",
         "{{ [1] | tojson(indent=999999999) }}",
+        "{{ 'x'.encode().ljust(999999999) }}",
+        "{{ (5).to_bytes(999999999, 'big') }}",
+        "{{ ('x' * 2000).translate({120: 'y' * 2000000}) }}",
+        "{{ 1.5 | round(999999999, 'ceil') }}",
+        "{{ ([[1] * 2000] * 2000) | sum(start=[]) }}",
+        "{{ ([['x' * 4000000] * 1000] | map('string')) | list }}",
+        "{{ ['x' * 4000000] * 1000 }}",
+        "{{ (['x' * 4000000] * 1000) | tojson }}",
+        "{{ '' ~ (['x' * 4000000] * 1000) }}",
+        "{{ '%s' % [['x' * 4000000] * 1000] }}",
+        "{{ [['x' * 4000000] * 1000] | join }}",
+        "{% set n = namespace() %}{% set n.x = [n] %}{{ n.x }}",
+        "{% set n = namespace(x=[]) %}"
+        "{% for i in range(9999) %}{% set n.x = n.x + ['x' * 4000000] %}{% endfor %}",
+        TWINS + "{{ n.a == n.b }}",
+        TWINS + "{{ n.a in [n.b] }}",
+        TWINS + "{{ [n.a].index(n.b) }}",
+        TWINS + "{{ [n.a, n.b] | unique | list }}",
+        TWINS + "{{ {n.a: 1} }}",
+        TWINS + "{{ {}[n.a] }}",
     ],
 )
 def test_template_without_end_or_bound_is_stopped(source: str) -> None:
@@ -209,6 +236,30 @@ def test_work_on_a_long_text_counts_by_its_length(work: str) -> None:
 def test_budget_is_new_for_every_rendering() -> None:
     template = ChatTemplate("{% for i in range(90000) %}{% endfor %}{{ messages[0].content }}")
     assert [template.render(HELLO) for _ in range(15)] == ["Hello"] * 15
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ [1, 2] | batch(999999999, 0) | list }}",
+        "{{ [1, 2] | slice(999999999) | list }}",
+        "{{ messages | pprint }}",
+        "{{ ('<>' * 400000) | striptags }}",
+        "{% for i in [1] %}" * 30 + "{% endfor %}" * 30,
+        "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}",
+        "{{ " + "-" * 100_000 + "1 }}",
+    ],
+)
+def test_template_that_could_only_do_harm_is_refused_when_it_is_loaded(source: str) -> None:
+    with pytest.raises(ModelError, match=r"cannot be read: .*--chat-template"):
+        ChatTemplate(source)
+
+
+def test_plain_arithmetic_is_no_work_on_texts() -> None:
+    assert (
+        ChatTemplate("{{ 3000 * 3000 }} {{ 2 ** 10 }} {{ 1.26 | round(1) }}").render(HELLO)
+        == "9000000 1024 1.3"
+    )
 
 
 def test_template_that_is_none_is_refused_when_it_is_loaded() -> None:

@@ -11,6 +11,7 @@ from legato.core.errors import ModelError
 from legato.modelfiles.catalog import resolve
 from legato.modelfiles.gguf_header import GGML_TYPES
 from legato.modelfiles.model_config import read_model_config
+from legato.models.registry import build_model
 from legato.weights.gguf_tensors import GgufFile, split_half_rows
 from legato.weights.loader import load_weights
 from tests.model_builders import GGML_IDS, gguf_bytes
@@ -71,7 +72,8 @@ def test_rows_of_interleaved_halves_are_parted_again() -> None:
 @pytest.mark.model
 def test_default_model_stays_as_small_as_its_file() -> None:
     path = resolve("smollm2-135m-instruct").path
-    weights = load_weights(path, read_model_config(path))
+    model = build_model(read_model_config(path))
+    weights = load_weights(path, model.program, model.tensors)
     assert sum(weight.float32().size for weight in weights.values()) == 134_515_008
     assert {weight.format for weight in weights.values()} == {"f32", "q4", "q8"}
     assert sum(weight.num_bytes for weight in weights.values()) < 1.2 * path.stat().st_size

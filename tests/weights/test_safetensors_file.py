@@ -70,7 +70,7 @@ def test_data_need_not_be_aligned(tmp_path: Path) -> None:
         (safetensors_bytes({"x": describe([True], 0, 4)}, bytes(4)), "'x' lacks"),
         (safetensors_bytes({"x": describe([1], 4, 0)}, bytes(4)), "cannot take -4 bytes"),
         (safetensors_bytes({"x": describe([2], 0, 4)}, bytes(4)), "cannot take 4 bytes"),
-        (safetensors_bytes({"x": describe([2**62, 2**62], 0, 4)}, bytes(4)), "cannot take 4 bytes"),
+        (safetensors_bytes({"x": describe([2**62, 2**62], 0, 4)}, bytes(4)), "a shape that no tensor has"),
         (safetensors_bytes({"x": describe([2], 0, 8)}, bytes(7)), "beyond the end"),
         (safetensors_bytes({"x": describe([1], 2**60, 2**60 + 4)}, bytes(4)), "beyond the end"),
         (safetensors_bytes({"x": describe([2], 0, 8), "y": describe([1], 4, 8)}, bytes(8)), "overlap"),

@@ -14,10 +14,12 @@ from legato.api.explain.explanations import Explanations
 from legato.api.explain.in_answer import is_wanted
 from legato.api.service import ModelService
 from legato.core.config import ServerConfig
-from legato.core.errors import LegatoError, RequestError
+from legato.core.errors import LegatoError, RequestError, SlowFirstTokenError
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.frontend.generator import Prompt, TextDelta, TextStream
 from legato.observability.metrics import Metrics, RequestMeter
+
+PREDICTED_TTFT = "x-legato-predicted-ttft-ms"  # header: milliseconds from the request's arrival
 
 
 async def open_stream(
@@ -45,6 +47,9 @@ async def open_stream(
     if len(server.api_key) > 1:  # how long a prefix of another's prompt takes would tell that it is known
         options["cache_salt"] = f"{request.state.tenant}/{options.get('cache_salt', '')}"
     fields = {"prompt": prompt_field, "grammar": grammar_field}
+    received_at: float = request.state.received_at
+    if server.ttft_limit_s:
+        options["first_token_by"] = received_at + server.ttft_limit_s
     metrics: Metrics = request.app.state.metrics
     model = service.names[0]
     try:
@@ -57,12 +62,15 @@ async def open_stream(
             ):  # its text is about a schema or a pattern, and says not which field's
                 error.args = (f"{grammar_field}: {error}",)
             error.param = fields[error.param]
+        if isinstance(error, SlowFirstTokenError):
+            _tell_prediction(request, error.first_token_at)
         metrics.rejected(model, str(describe(error, request.state.request_id).code))
         raise
-    received_at: float = request.state.received_at
     meters = [metrics.accepted(model, received_at=received_at) for _ in range(len(prompts) * n)]
     names = dict.fromkeys([*names, request.state.request_id])
     _let_explain(request, service, stream, names)
+    if stream.first_token_at is not None:
+        meters[0].predicted_ttft_s = _tell_prediction(request, stream.first_token_at)
     calls: RunningCalls = request.app.state.calls
     measured = MeasuredStream(stream, meters)
     measured.on_close.append(calls.add(names, stream.abort))
@@ -88,6 +96,13 @@ def _let_explain(request: Request, service: ModelService, stream: TextStream, na
     state.on_end.append(partial(explanations.end, call, keys))
 
 
+def _tell_prediction(request: Request, first_token_at: float) -> float:
+    """Put it into the answer's head; it is the seconds from the request's arrival."""
+    ttft_s: float = first_token_at - request.state.received_at
+    request.state.answer_headers[PREDICTED_TTFT] = f"{1000 * ttft_s:.0f}"
+    return ttft_s
+
+
 class MeasuredStream:
     """A TextStream that keeps the account of each of its answers.
 
@@ -99,6 +114,7 @@ class MeasuredStream:
         self.has_tokens = False
         self._stream = stream
         self.prompts, self.courses, self.request_ids = stream.prompts, stream.courses, stream.request_ids
+        self.first_token_at = stream.first_token_at
         self._deltas = aiter(stream)
         self._meters = meters
 

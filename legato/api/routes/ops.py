@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
 
 from legato.api.errors import ERROR_RESPONSES
 from legato.api.routes.deep_check import DeepCheck
-from legato.api.service import ServedModels, ServiceState
+from legato.api.service import ModelService, ServedModels, ServiceState
 from legato.api.transport.model_lookup import ModelsDep
+from legato.core.config import ServerConfig
 from legato.core.errors import NotReadyError
 from legato.observability.metrics import CONTENT_TYPE, Metrics
 
@@ -47,9 +49,11 @@ async def health(request: Request, models: ModelsDep, deep: bool = False) -> Res
 
 @router.head("/ready", include_in_schema=False)
 @router.get("/ready", response_model=None, summary="Whether the server takes requests now")
-async def ready(models: ModelsDep) -> Response:
+async def ready(request: Request, models: ModelsDep) -> Response:
     """200 when every engine takes requests; else 503 with the stage of the one that is furthest from it."""
-    waiting = [state for state in _states(models) if not state.is_ready]
+    server: ServerConfig = request.app.state.server
+    states = [_state_with_limit(service, server.ttft_limit_s) for service in models.unique()]
+    waiting = [state for state in states if not state.is_ready]
     if not waiting:
         return JSONResponse({"status": "ready"})
     state = min(waiting, key=lambda state: state.progress)
@@ -95,6 +99,21 @@ async def stats(models: ModelsDep, model: str | None = None) -> Response:
 @router.get("/docs", include_in_schema=False)
 async def docs() -> FileResponse:
     return FileResponse(DOCS_PAGE, headers={"content-security-policy": DOCS_POLICY})
+
+
+def _state_with_limit(service: ModelService, ttft_limit_s: float) -> ServiceState:
+    """The service's state; not ready when even the shortest prompt would exceed the limit, 0 for none."""
+    state = service.state()
+    predicted_s = service.first_token_s() if ttft_limit_s and state.is_ready else None
+    if predicted_s is None or predicted_s <= ttft_limit_s:
+        return state
+    return replace(
+        state,
+        stage="overloaded",
+        is_ready=False,
+        reason=f"a first token is predicted to take {predicted_s:.3g} s, the limit is {ttft_limit_s:g} s",
+        retry_after_s=predicted_s - ttft_limit_s,
+    )
 
 
 def _states(models: ServedModels) -> list[ServiceState]:

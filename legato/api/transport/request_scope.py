@@ -20,10 +20,11 @@ _SAFE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,%d}" % LIMITS["request_id"].maxim
 
 
 class RequestScope:
-    """ASGI middleware that gives each request `request_id`, `received_at` and `on_end` in its state.
+    """ASGI middleware that gives each request an id, its time of arrival and more in its state.
 
-    What is put into `on_end` is called with the time when the answer is out, or will never be.
-    The id is the client's x-request-id where that is short and plain, else a fresh one; answers carry it.
+    The id is the client's x-request-id where that is short and plain, else a fresh one; answers carry it, and
+    what stands in `answer_headers` when their head goes out. What is put into `on_end` is called, with the
+    time, when the answer is out or will never be.
     An error that no handler took is logged and answered with 500; when the answer has begun, it ends the
     connection.
     """
@@ -48,11 +49,13 @@ class RequestScope:
         request_id = _request_id(scope)
         received_at = self._clock()
         on_end: list[Callable[[float], None]] = []
+        answer_headers: dict[str, str] = {}
         scope["state"] = {
             **scope.get("state", {}),
             "request_id": request_id,
             "received_at": received_at,
             "on_end": on_end,
+            "answer_headers": answer_headers,
         }
         scope["root_path"] = scope.get("root_path") or self._root_path
         status: int | None = None
@@ -62,7 +65,7 @@ class RequestScope:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
-                headers["x-request-id"] = request_id
+                headers.update({"x-request-id": request_id, **answer_headers})
                 if dialect_of(scope) is Dialect.ANTHROPIC:
                     headers["request-id"] = request_id
             await send(message)

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from legato.backends.backend import Backend, CompiledProgram, ForwardInputs
+from legato.backends.backend import Backend, CompiledProgram, ForwardInputs, KVLayout
 from legato.backends.stored_weight import StoredWeight
 from legato.core.config import EngineConfig
 from legato.core.errors import ConfigError, ModelError
-from legato.engine.assembly import kv_layout, resolve_max_model_len, resolve_scheduling
+from legato.engine.assembly import resolve_max_model_len, resolve_scheduling
 from legato.engine.compute import Compute, choose_compute
-from legato.modelfiles.model_config import ModelConfig, read_model_config
-from legato.models.registry import build_program
+from legato.modelfiles.model_config import read_model_config
+from legato.models.family import Model
+from legato.models.registry import build_model
 from legato.program.ops import Embedding, Linear, Program
 from legato.tokenization.tokenizer import load_tokenizer
 from legato.weights.loader import load_weights
@@ -72,11 +73,11 @@ def check(config: EngineConfig, text: str, report: Report) -> Fidelity:
     """
     report(0, "weights")
     path = Path(config.model)
-    model = read_model_config(path)
+    model = build_model(read_model_config(path))
     token_ids = encode(config, model, text)
-    exact_weights = load_weights(path, model)
+    exact_weights = load_weights(path, model.program, model.tensors)
     kept_weights = quantize_weights(exact_weights, config.quantization)
-    program = build_program(model)
+    program = model.program
     kept = _compute(config)
     exact = _compute(
         replace(
@@ -88,7 +89,7 @@ def check(config: EngineConfig, text: str, report: Report) -> Fidelity:
 
     def compiled(compute: Compute, weights: Weights) -> CompiledProgram:
         num_pages = -(-len(token_ids) // PAGE_SIZE)
-        layout = kv_layout(model, num_pages, PAGE_SIZE, compute.kv_dtype)
+        layout = KVLayout.of(program, num_pages, PAGE_SIZE, compute.kv_dtype)
         return compute.backend.compile(program, weights, layout)
 
     exact_rows = log_probabilities(compiled(exact, exact_weights), token_ids)
@@ -104,7 +105,7 @@ def check(config: EngineConfig, text: str, report: Report) -> Fidelity:
     )
 
 
-def encode(config: EngineConfig, model: ModelConfig, text: str) -> list[int]:
+def encode(config: EngineConfig, model: Model, text: str) -> list[int]:
     """The ids of the text, as many as the context holds."""
     override = None if config.tokenizer is None else Path(config.tokenizer).expanduser()
     tokenizer = load_tokenizer(Path(config.model), override)

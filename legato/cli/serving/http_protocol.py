@@ -1,9 +1,20 @@
-"""uvicorn's HTTP/1.1, which reads no body that comes in crumbs: each costs as much as a big piece."""
+"""uvicorn's HTTP/1.1, with bounds on what clients may make it do: crumbs, unread answers, connections."""
 
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import h11
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from legato.api.transport.slow_readers import CUT
+
+logger = logging.getLogger(__name__)
 
 MAX_CRUMBS = 4096  # pieces of a body whose mean is below MIN_PIECE_BYTES
 MIN_PIECE_BYTES = 64
@@ -28,16 +39,63 @@ class WholesaleConnection(h11.Connection):
         return event
 
 
-class WholesaleProtocol(H11Protocol):
-    """Answers a body in crumbs with 400 and closes the connection."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """send_timeout_s: in which a client must take something of what is left of an answer that is complete."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    send_timeout_s: float = 60.0
+
+
+class WholesaleProtocol(H11Protocol):
+    """Answers a body in crumbs with 400 and closes the connection, also when the client reads nothing."""
+
+    def __init__(self, *args: Any, limits: ConnectionLimits | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._limits = limits or ConnectionLimits()
+        self._unsent_watch: asyncio.TimerHandle | None = None
+        self.app = partial(_call, self.app, self._cut)
         limit = self.config.h11_max_incomplete_event_size
         self.conn = WholesaleConnection(h11.SERVER, *([] if limit is None else [limit]))
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._stop_watch()
+        self._watch_unsent(sys.maxsize)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_watch()
+        super().connection_lost(exc)
+
+    def _watch_unsent(self, num_before: int) -> None:
+        """See that the rest of an answer gets shorter: nobody else does, once it is complete."""
+        num_unsent = self.transport.get_write_buffer_size()
+        if num_unsent >= num_before:
+            logger.warning(
+                "a client has read nothing of an answer for %g s: its connection is closed",
+                self._limits.send_timeout_s,
+            )
+            self.transport.abort()
+        elif num_unsent:
+            self._unsent_watch = self.loop.call_later(
+                self._limits.send_timeout_s, self._watch_unsent, num_unsent
+            )
+
+    def _stop_watch(self) -> None:
+        if self._unsent_watch is not None:
+            self._unsent_watch.cancel()
+
+    def _cut(self) -> None:
+        """Close the connection without what waits to be sent."""
+        self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:  # an answer is under way or out: another would be none
             self.transport.close()
+
+
+async def _call(app: ASGIApp, cut: Callable[[], None], scope: Scope, receive: Receive, send: Send) -> None:
+    """Let the app close the connection."""
+    scope["extensions"] = {CUT: cut}
+    await app(scope, receive, send)

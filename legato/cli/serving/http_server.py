@@ -8,13 +8,14 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
 from legato.api.service import ModelService, ServedModels
-from legato.cli.serving.http_protocol import WholesaleProtocol
+from legato.cli.serving.http_protocol import ConnectionLimits, WholesaleProtocol
 from legato.core.errors import LegatoError
 
 logger = logging.getLogger(__name__)
@@ -40,11 +41,12 @@ class HttpServer(uvicorn.Server):
         *,
         ssl_certfile: str | None = None,
         ssl_keyfile: str | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                http=WholesaleProtocol,
+                http=partial(WholesaleProtocol, limits=limits),  # type: ignore[arg-type]  # it only calls it
                 lifespan="on",
                 ws="none",
                 log_config=None,

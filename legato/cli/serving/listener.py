@@ -7,6 +7,9 @@ import socket
 
 from legato.core.errors import ConfigError, LegatoError
 
+# What the system keeps for a client that does not read, beside what is on its way: else megabytes, by and by.
+MAX_UNSENT_BYTES = 128 * 1024
+
 
 class ListenError(LegatoError):
     """The address cannot be listened on."""
@@ -26,6 +29,8 @@ def open_listener(host: str, port: int) -> socket.socket:
     try:
         # a port that an ended server has just left may be taken again; one that is listened on may not
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # taken over by its connections
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES)
         listener.bind(address)
         listener.listen()  # at once: until then another server may bind the same port
     except OSError as error:

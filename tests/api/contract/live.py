@@ -1,6 +1,8 @@
 """The whole server in one process: routes, tokenizer, scheduler and kernels over a small random model."""
 
+import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -47,6 +49,33 @@ class Live:
 
     def text(self, path: str = "/v1/completions", **fields: Any) -> str:
         return text_of(self.plain(path, **fields)["choices"][0])
+
+    @contextmanager
+    def beside_a_stream(self, **fields: Any) -> Iterator[None]:
+        """Stream one answer again and again meanwhile: not a character of it may change."""
+        fields = {"prompt": "healthy", "temperature": 0, "max_tokens": 100, "ignore_eos": True, **fields}
+        alone = self.text(**fields)
+        texts, is_over = [], threading.Event()
+
+        def stream() -> None:
+            while not texts or not is_over.is_set():
+                *chunks, _ = self.streamed("/v1/completions", **fields)
+                texts.append("".join(text_of(chunk["choices"][0]) for chunk in chunks))
+
+        with ThreadPoolExecutor(1) as pool:
+            streaming = pool.submit(stream)
+            try:
+                yield
+            finally:
+                is_over.set()
+                streaming.result()
+        assert set(texts) == {alone}
+
+    def pages(self) -> tuple[int, int]:
+        """Held by requests, and free or cached; asked until nothing runs."""
+        while (stats := self.http.get("/stats").json())["requests"]:
+            pass
+        return stats["pages_held"], stats["pages_free"] + stats["pages_cached"]
 
     def error(self, path: str, **fields: Any) -> dict[str, Any]:
         """The error of a request that must get 400, streamed or not."""

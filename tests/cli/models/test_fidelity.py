@@ -36,7 +36,7 @@ def test_divergence_perplexity_and_agreement_of_two_positions() -> None:
 def test_log_probabilities_are_those_of_the_whole_text_at_once() -> None:
     config, values = random_model(seed=4, vocab_size=300)
     ids = [int(each) for each in np.random.default_rng(0).integers(3, 300, 150)]  # a chunk and a part of one
-    kv = KVLayout(config.num_layers, 10, 16, config.num_kv_heads, config.head_dim)
+    kv = KVLayout.of(build_program(config), 10, 16)
     model = ReferenceBackend().compile(build_program(config), values, kv)
     chunks = list(log_probabilities(model, ids))
     assert [len(chunk) for chunk in chunks] == [128, 22]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from legato.cli.bench.kernels.products import Contestant, Product
     from legato.cli.bench.kernels.report import KernelReport
     from legato.kernels._native import Device, WeightFormat
-    from legato.modelfiles.model_config import ModelConfig
+    from legato.models.family import Model
 
 FORMATS: "tuple[WeightFormat, ...]" = ("f32", "bf16", "q4", "q8", "i8")
 
@@ -112,20 +112,18 @@ def _measure(
     from legato.cli.bench.kernels.steps import FORMATS as STORED_FORMATS
     from legato.cli.bench.kernels.steps import WholeStep
     from legato.cli.bench.kernels.timing import time_operations, time_products, time_steps
-    from legato.models.registry import build_program
 
     extent = QUICK if arguments.quick else WHOLE
-    device, config = _device(arguments.threads), _model_config(arguments.model, extent.max_layers)
+    device, model = _device(arguments.threads), _model(arguments.model, extent.max_layers)
     num_reps = arguments.reps or extent.num_reps
     tell("ceilings")
     ceilings = measure_ceilings(device, read_bytes=extent.read_bytes, num_rounds=extent.num_rounds)
     tell("operations")
-    operations = time_operations(_operations(device, config, extent), num_reps, tell)
+    operations = time_operations(_operations(device, model, extent), num_reps, tell)
     tell("weights")
-    program = build_program(config)
-    products = products_of(program)
+    products = products_of(model.program)
     stored = [each for each in formats if each in STORED_FORMATS]
-    steps = [WholeStep(device, config, program, each, max(extent.rows)) for each in stored]
+    steps = [WholeStep(device, model.program, each, max(extent.rows)) for each in stored]
     step_timings = time_steps(steps, products, extent.rows, num_reps, tell)
     contestants = _contestants(device, formats, products, max(extent.rows), with_peers=arguments.peers)
     return KernelReport(
@@ -148,26 +146,33 @@ def _device(num_threads: int | None) -> "Device":
     return device
 
 
-def _model_config(model: str, max_layers: int) -> "ModelConfig":
+def _model(model: str, max_layers: int) -> "Model":
     from legato.modelfiles.catalog import resolve
     from legato.modelfiles.model_config import read_model_config
+    from legato.models.registry import build_model
 
     config = read_model_config(resolve(model, report=lambda line: print(line, file=sys.stderr)).path)
-    return replace(config, num_layers=min(config.num_layers, max_layers))
+    settings = dict(config.settings)
+    for name in {"num_hidden_layers", "n_layer"} & settings.keys():
+        settings[name] = min(settings[name], max_layers)
+    return build_model(replace(config, settings=settings))
 
 
-def _operations(device: "Device", config: "ModelConfig", extent: Extent) -> Iterator["Operation"]:
+def _operations(device: "Device", model: "Model", extent: Extent) -> Iterator["Operation"]:
+    from legato.backends.backend import KVLayout
     from legato.cli.bench.kernels.operations import (
         AttentionCase,
+        Widths,
         attention_operations,
         row_operations,
         sampler_operations,
     )
 
     cases = tuple(AttentionCase(*each) for each in extent.attention)
-    yield from row_operations(device, config, extent.rows, config.num_layers)
-    yield from attention_operations(device, config, cases, config.num_layers)
-    yield from sampler_operations(device, config.vocab_size, tuple(num for num in extent.rows if num <= 64))
+    num_layers = KVLayout.of(model.program, 1, 1).num_layers
+    yield from row_operations(device, Widths.of(model.program), extent.rows, num_layers)
+    yield from attention_operations(device, model.program, cases, num_layers, model.max_position)
+    yield from sampler_operations(device, model.vocab_size, tuple(num for num in extent.rows if num <= 64))
 
 
 def _contestants(

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from legato.backends.rotation import rotation_table
+from legato.backends.rotation import rotation_table, still_table
 from legato.cli.bench.kernels.ceilings import Cost
 from legato.cli.bench.kernels.tapes import random_rows, recorded, replay, rows_step, source, step
 from legato.core.sampling_params import SamplingParams
 from legato.kernels.sampling import RowSampling, sample_rows, step_sampling
-from legato.modelfiles.model_config import ModelConfig
-from legato.program.ops import RopeConfig
+from legato.program.ops import Activate, Attention, Embedding, Gate, Program, Rope
 
 if TYPE_CHECKING:
     from legato.kernels._native import Device, Tape
@@ -34,6 +33,22 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
+class Widths:
+    """Of a model's rows and heads, all layers alike."""
+
+    hidden: int
+    wide: int  # between the products of an MLP
+    attention: Attention
+
+    @staticmethod
+    def of(program: Program) -> "Widths":
+        wide = max(op.out.width for op in program.ops if isinstance(op, Gate | Activate))
+        attention = next(op for op in program.ops if isinstance(op, Attention))
+        hidden = next(op.out.width for op in program.ops if isinstance(op, Embedding))
+        return Widths(hidden, wide, attention)
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionCase:
     """The last `num_tokens` tokens of requests of `kv_len` tokens: 1 in decode, a chunk in prefill."""
 
@@ -43,10 +58,10 @@ class AttentionCase:
 
 
 def row_operations(
-    device: "Device", config: ModelConfig, rows: tuple[int, ...], num_layers: int
+    device: "Device", widths: Widths, rows: tuple[int, ...], num_layers: int
 ) -> Iterator[Operation]:
     """Root mean square norms, each of the one before, and gated activations."""
-    hidden, wide = config.hidden_size, config.intermediate_size
+    hidden, wide = widths.hidden, widths.wide
     ones = np.ones(hidden, np.float32)
     rows_of, gate_up = source(device, hidden), source(device, 2 * wide)
 
@@ -73,20 +88,22 @@ def row_operations(
 
 
 def attention_operations(
-    device: "Device", config: ModelConfig, cases: tuple[AttentionCase, ...], num_layers: int
+    device: "Device", program: Program, cases: tuple[AttentionCase, ...], num_layers: int, max_len: int
 ) -> Iterator[Operation]:
     """Each layer with keys and values of its own, all written once: unwritten ones cost no reading."""
-    cases = tuple(each for each in cases if each.kv_len <= config.max_position)
+    cases = tuple(each for each in cases if each.kv_len <= max_len)
+    attention = Widths.of(program).attention
     num_pages = max(each.num_requests * -(-each.kv_len // PAGE_SIZE) for each in cases)
     max_tokens = max(PAGE_SIZE, *(each.num_requests * each.num_tokens for each in cases))
-    kv = device.kv_store(num_layers, num_pages, PAGE_SIZE, config.num_kv_heads, config.head_dim, "bf16")
-    rope = RopeConfig(config.head_dim, config.rope_theta, config.max_position)
-    cos, sin = rotation_table(rope, max(PAGE_SIZE, *(each.kv_len for each in cases)))
-    qkv = source(device, (config.num_heads + 2 * config.num_kv_heads) * config.head_dim)
+    kv = device.kv_store(num_layers, num_pages, PAGE_SIZE, attention.num_kv_heads, attention.head_dim, "bf16")
+    num_positions = max(PAGE_SIZE, *(each.kv_len for each in cases))
+    rope = next((op.rope for op in program.ops if isinstance(op, Rope)), None)
+    cos, sin = rotation_table(rope, num_positions) if rope else still_table(attention.head_dim, num_positions)
+    qkv = source(device, attention.q.width + 2 * attention.k.width)
 
     def record(tape: "Tape") -> int:
         x = tape.embedding(qkv)
-        heads, scale = config.num_heads, config.head_dim**-0.5
+        heads, scale = attention.num_heads, attention.scale
         return [tape.attention(x, cos, sin, layer, heads, scale) for layer in range(num_layers)][-1]
 
     tape = recorded(device, max_tokens, record, kv)
@@ -101,7 +118,7 @@ def attention_operations(
         yield Operation(
             _attention_name(case),
             num_layers,
-            _attention_cost(config, case),
+            _attention_cost(attention, case),
             partial(replay, tape, inputs),
         )
 
@@ -122,11 +139,11 @@ def _attention_name(case: AttentionCase) -> str:
     return f"attention, prefill, {case.num_tokens} tokens up to position {case.kv_len}"
 
 
-def _attention_cost(config: ModelConfig, case: AttentionCase) -> Cost:
+def _attention_cost(attention: Attention, case: AttentionCase) -> Cost:
     """Keys and values are read once a request; each token meets each position before it in two products."""
-    kv_bytes = 2 * config.num_kv_heads * config.head_dim * KV_VALUE_BYTES * case.kv_len
+    kv_bytes = 2 * attention.k.width * KV_VALUE_BYTES * case.kv_len
     positions = sum(range(case.kv_len - case.num_tokens + 1, case.kv_len + 1))  # over the tokens
-    num_ops = 4 * config.num_heads * config.head_dim * positions
+    num_ops = 4 * attention.q.width * positions
     return Cost(case.num_requests * kv_bytes, case.num_requests * num_ops, "f32")
 
 

@@ -11,7 +11,6 @@ from legato.backends.stored_weight import StoredWeight
 from legato.cli.bench.kernels.ceilings import Cost
 from legato.cli.bench.kernels.products import Product, weight_arrays
 from legato.cli.bench.kernels.tapes import step
-from legato.modelfiles.model_config import ModelConfig
 from legato.program.ops import Program, Weight, weights_of
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ class WholeStep:
     def __init__(
         self,
         device: "Device",
-        config: ModelConfig,
         program: Program,
         weight_format: "WeightFormat",
         max_rows: int,
@@ -42,14 +40,8 @@ class WholeStep:
             max_tokens=max_rows,
             max_samples=min(max_rows, MAX_DECODES),
         )
-        kv = KVLayout(
-            num_layers=config.num_layers,
-            num_pages=max(min(max_rows, MAX_DECODES), -(-max_rows // PAGE_SIZE)),
-            page_size=PAGE_SIZE,
-            num_kv_heads=config.num_kv_heads,
-            head_dim=config.head_dim,
-            dtype="float32" if is_exact else "bfloat16",
-        )
+        num_pages = max(min(max_rows, MAX_DECODES), -(-max_rows // PAGE_SIZE))
+        kv = KVLayout.of(program, num_pages, PAGE_SIZE, "float32" if is_exact else "bfloat16")
         weights = {each.name: each for op in program.ops for each in weights_of(op)}
         stored = {name: _random_weight(each, weight_format) for name, each in weights.items()}
         self._program = CpuBackend(device, options).compile(program, stored, kv)

@@ -1,0 +1,1 @@
+"""How long a request that came now would wait for its first token."""

@@ -1,0 +1,140 @@
+"""A model's settings as its family reads them: each is checked, and none that changes numbers is ignored."""
+
+import logging
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from legato.core.errors import ModelError, brief
+from legato.modelfiles.model_config import MAX_SIZE
+
+PLAIN: dict[str, tuple[Any, ...]] = {  # settings that change numbers, and the values with which they do not
+    "_remove_final_layer_norm": (False,),
+    "alibi": (False,),
+    "attention_bias": (False,),
+    "attention_multiplier": (),
+    "attn_logit_softcapping": (),
+    "attn_temperature_tuning": (False,),
+    "clip_qkv": (),
+    "embedding_multiplier": (1, 1.0),
+    "final_logit_softcapping": (),
+    "logit_scale": (1, 1.0),
+    "logits_scaling": (1, 1.0),
+    "mlp_bias": (False,),
+    "no_rope_layers": ([],),
+    "norm_after": (False,),
+    "num_experts": (0, 1),
+    "num_local_experts": (0, 1),
+    "parallel_attn": (False,),
+    "parallel_residual": (False,),
+    "partial_rotary_factor": (1, 1.0),
+    "position_embedding_type": ("rope", "absolute"),
+    "qk_layernorm": (False,),
+    "quantization_config": (),
+    "reorder_and_upcast_attn": (False,),
+    "residual_multiplier": (1, 1.0),
+    "rope_interleaved": (False,),
+    "rope_parameters": ({},),
+    "rope_scaling": ({},),
+    "scale_attn_by_inverse_layer_idx": (False,),
+    "sliding_window": (),
+    "use_bidirectional_attention": (False,),
+    "use_qk_norm": (False,),
+    "use_sliding_window": (False,),
+}
+HARMLESS = frozenset({
+    "_attn_implementation", "_attn_implementation_autoset", "_name_or_path", "activation_dropout",
+    "add_cross_attention", "architectures", "attention_dropout", "attention_probs_dropout_prob",
+    "attn_pdrop", "auto_map", "bad_words_ids", "bos_token_id", "chunk_size_feed_forward",
+    "cross_attention_hidden_size", "dropout", "dtype", "embd_pdrop", "embedding_dropout", "eos_token_id",
+    "finetuning_task", "gradient_checkpointing", "hidden_dropout", "id2label", "init_std",
+    "initializer_range", "is_decoder", "is_encoder_decoder", "is_llama_config",
+    "keys_to_ignore_at_inference", "label2id", "layerdrop", "max_length", "max_window_layers", "model_type",
+    "n_special", "output_attentions", "output_hidden_states", "output_scores", "pad_token_id",
+    "predict_special_tokens", "prefix", "pretraining_tp", "problem_type", "pruned_heads", "resid_pdrop",
+    "return_dict", "sep_token_id", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
+    "summary_type", "summary_use_proj", "task_specific_params", "tokenizer_class", "torch_dtype",
+    "torchscript", "transformers.js_config", "transformers_version", "unk_token_id", "unsloth_fixed",
+    "unsloth_version", "use_bfloat16", "use_cache", "vocab_size",
+})  # fmt: skip
+
+logger = logging.getLogger(__name__)
+
+
+class Settings:
+    """Reads settings by their names in config.json; `finish` refuses what was not read and is not plain.
+
+    Raises ModelError, naming the setting and `source`, for a value of another kind than is asked for.
+    """
+
+    def __init__(self, values: Mapping[str, Any], source: str) -> None:
+        self.source = source
+        self._values = values
+        self._read: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value as it is written; the default where there is none, or null."""
+        self._read.add(name)
+        value = self._values.get(name)
+        return default if value is None else value
+
+    def whole(self, name: str, default: int | None = None, *, most: int = MAX_SIZE) -> int:
+        """A positive whole number, bounded before anything of its size is made."""
+        value = self._required(name, default)
+        if type(value) is not int or not 1 <= value <= most:
+            raise self.error(f"{name} is {value!r}, not a whole number from 1 to {most}")
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A positive number."""
+        value = self._required(name, default)
+        if type(value) not in (int, float) or not 0 < value <= sys.float_info.max:
+            raise self.error(f"{name} is {value!r}, not a positive number")
+        return float(value)
+
+    def optional_number(self, name: str) -> float | None:
+        return None if self.get(name) is None else self.number(name)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.get(name, default)
+        if type(value) is not bool:
+            raise self.error(f"{name} is {value!r}, neither true nor false")
+        return value
+
+    def choice(self, name: str, known: Iterable[str], default: str | None = None) -> str:
+        value, known = self._required(name, default), tuple(known)
+        if value not in known:
+            raise self.error(f"{name} = {value!r} is not supported, only {', '.join(map(repr, known))}")
+        return str(value)
+
+    def refuse(self, name: str, *plain: object) -> None:
+        """Raise ModelError unless the setting is absent or one of these."""
+        value = self.get(name)
+        if value is not None and value not in plain:
+            only = f", only {plain[0]!r}" if plain else ""
+            raise self.error(f"{name} = {value!r} is not supported{only}")
+
+    def finish(self) -> None:
+        """To be called when the family has read what it honours."""
+        for name, plain in PLAIN.items():
+            if name not in self._read:
+                self.refuse(name, *plain)
+        unknown = sorted(self._values.keys() - self._read - HARMLESS)
+        if unknown:
+            logger.warning(
+                "%s: settings that legato does not know: %s", self.source, brief(", ".join(unknown))
+            )
+
+    def refuse_unread(self) -> None:
+        """Raise ModelError for any setting that was not read."""
+        for name in sorted(self._values.keys() - self._read):
+            self.refuse(name)
+
+    def error(self, text: str) -> ModelError:
+        return ModelError(f"{self.source}: {brief(text)}")
+
+    def _required(self, name: str, default: Any) -> Any:
+        value = self.get(name, default)
+        if value is None:
+            raise self.error(f"{name} is missing")
+        return value

@@ -1,0 +1,1 @@
+"""What is predicted of first tokens."""
