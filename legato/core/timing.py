@@ -115,6 +115,11 @@ class Course:
 
     def extend(self, stretch: Stretch) -> None:
         """Go on with what another course has taken; time that neither knows of is unexplained."""
+        if stretch.start == self.until:
+            self.until = stretch.end
+            for part in stretch.parts:
+                self._append(part)
+            return
         if stretch.start > self.until:
             self.add(Part(UNEXPLAINED, 0.0), stretch.start)
         known_s = self.until - stretch.start  # two clocks that differ a little, at worst
