@@ -7,7 +7,7 @@ MODEL  ?= smollm2-135m-instruct
 # Two files of tests at a time: whole ones, since the tests of a file share servers.
 WORKERS ?= -n 2 --dist loadfile
 
-.PHONY: serve setup native fmt lint check test test-slow conformance sanitize neon measure size bench clean
+.PHONY: serve setup native fmt lint check test test-slow soak soak-http conformance sanitize neon measure size bench clean
 
 serve: $(VENV)/.base ## install what serving needs, fetch the model, answer on 127.0.0.1:8000
 	$(BIN)/legato serve $(MODEL)
@@ -37,6 +37,17 @@ test: $(VENV)/.dev ## the test suite, in short forms: under eight minutes on two
 
 test-slow: $(VENV)/.dev ## the test suite with full counts
 	$(BIN)/python -m pytest $(WORKERS) -m "" --timeout=3600
+
+# Goes on with `make soak SEED=n`, as its progress says; a failing scenario is kept in sim-failure.json.
+SEED    ?= 0
+SEEDS   ?= 1000000
+MINUTES ?= 20
+
+soak: $(VENV)/.dev ## a million simulated scenarios: hours
+	$(BIN)/legato sim --seed $(SEED) --num-seeds $(SEEDS)
+
+soak-http: $(VENV)/.dev ## a server under mixed load with faults, and what it keeps: twenty minutes
+	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 conformance: $(VENV)/.dev ## real clients against a live server; each is installed into build/conformance, once
 	$(BIN)/python -m tests.conformance $(CLIENTS)

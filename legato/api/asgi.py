@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from legato.api.app import create_app
 from legato.api.engine_service import EngineService
 from legato.core.config import EngineConfig, ServerConfig
+from legato.core.descriptors import raise_descriptor_limit
 from legato.core.errors import ConfigError
 from legato.core.settings import resolve_settings, unknown_variables
 from legato.observability.logs import set_up_logging
@@ -24,6 +25,7 @@ def app_from_environment(environ: Mapping[str, str] | None = None) -> FastAPI:
     """The app that LEGATO_* variables describe. Raises ConfigError naming the one that does not fit."""
     server = resolve_settings(ServerConfig, {}, environ).value
     set_up_logging(server.log_level, log_format=server.log_format)
+    raise_descriptor_limit()
     for warning in unknown_variables(environ):
         logger.warning(warning)
     return app_for(EngineService(resolve_settings(EngineConfig, {}, environ).value), server)

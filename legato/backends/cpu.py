@@ -1,11 +1,11 @@
 """The cpu backend: a program becomes a tape of our C++ kernels, and a step is one native call."""
 
 import logging
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GROUPED = ("q4", "q8")
+GROUPED = ("q4", "q5", "q6", "q8")
 KV_FORMATS: dict[str, "KVFormat"] = {"float32": "f32", "bfloat16": "bf16", "int8": "i8"}
 NOT_OF_WEIGHTS = ("max_tokens", "max_samples")  # options that change no packed byte
 
@@ -140,14 +140,18 @@ class CpuBackend:
     def _packed(self, program: Program, weights: AnyWeights) -> PackedWeights:
         """Pack every matrix that is read, those of one product stacked; a few are in memory unpacked."""
 
-        def pack(key: Matrix) -> "PackedWeight":
-            matrix = stack(self.kept([as_stored(weights[weight.name]) for weight in key]))
-            return self.device.pack(matrix.format, matrix.values, matrix.scales, matrix.minimums)
+        def pack(key: Matrix) -> dict[Matrix, "PackedWeight"]:
+            kept = zip(key, self.kept([as_stored(weights[weight.name]) for weight in key]), strict=True)
+            packed = {}
+            for _, run in groupby(kept, lambda pair: pair[1].format):
+                names, arrays = zip(*run, strict=True)
+                matrix = stack(list(arrays))
+                packed[names] = self.device.pack(matrix.format, matrix.values, matrix.scales, matrix.minimums)
+            return packed
 
-        matrices = matrices_of(program)
         with ThreadPoolExecutor(self.device.num_threads) as pool:
             packed = PackedWeights(
-                dict(zip(matrices, pool.map(pack, matrices), strict=True)),
+                dict(ChainMap(*pool.map(pack, matrices_of(program)))),
                 {each: as_stored(weights[each.name]).float32() for each in vectors_of(program)},
             )
         if self._cache:
@@ -156,17 +160,14 @@ class CpuBackend:
         return packed
 
     def kept(self, weights: Sequence[StoredWeight]) -> list[StoredWeight]:
-        """The matrices of one product as it reads them; those of different formats become floats."""
-        kept = [self._kept(weight) for weight in weights]
-        if len({weight.format for weight in kept}) > 1:
-            kept = [self._kept(as_stored(weight.float32())) for weight in kept]
-        return kept
+        """The matrices of one product as it reads them."""
+        return [self._kept(weight) for weight in weights]
 
     def _kept(self, weight: StoredWeight) -> StoredWeight:
         if weight.format == self.options.float_weights:
             return weight
         if weight.format in GROUPED and self.options.is_quantized:
-            return weight
+            return weight.with_half_scales()
         if self.options.float_weights == "f32":
             return StoredWeight("f32", weight.shape, weight.float32())
         return weight.bfloat16()
@@ -213,7 +214,7 @@ class Recorder:
     ) -> None:
         self._program = program
         self._tape = tape
-        self._matrices = weights.matrices
+        self._weights = weights
         self._vectors = weights.vectors
         self._num_positions = num_positions
         self._numbers: dict[int, int] = {}  # index of a program's value -> number of the tape's
@@ -253,9 +254,9 @@ class Recorder:
         tape = self._tape
         match op:
             case Embedding():
-                return tape.embedding(self._matrices[(op.weight,)], op.index is Index.POSITIONS)
+                return tape.embedding(self._weights.matrices[(op.weight,)], op.index is Index.POSITIONS)
             case Linear():
-                return tape.linear(self._number(op.x), self._matrices[op.weights], self._bias(op))
+                return tape.linear(self._number(op.x), self._weights.sides(op.weights), self._bias(op))
             case RmsNorm():
                 return tape.rms_norm(self._number(op.x), self._vector(op.weight), op.eps)
             case LayerNorm():
@@ -293,7 +294,7 @@ class Recorder:
         if not (isinstance(product, Linear) and product in self._added):
             return self._tape.add(into, self._number(op.b))
         self._tape.add_linear(
-            into, self._number(product.x), self._matrices[product.weights], self._bias(product)
+            into, self._number(product.x), self._weights.sides(product.weights), self._bias(product)
         )
         return into
 

@@ -1,7 +1,7 @@
 """All that a program reads, as the kernels read it: packed from a model's weights, or mapped from a file."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -13,17 +13,24 @@ from legato.program.ops import Embedding, Linear, Program, Weight, weights_of
 if TYPE_CHECKING:
     from legato.kernels._native import Device, PackedWeight, WeightFormat
 
-Matrix = tuple[Weight, ...]  # the weights of one product, stacked
+Matrix = tuple[Weight, ...]  # weights of one product, stacked
 
 FORM = 1  # raise it when other bytes are packed of the same files: rows in another order, rounded otherwise
 
 
 @dataclass(frozen=True, slots=True)
 class PackedWeights:
-    """Matrices in panels, and vectors in float32."""
+    """Matrices in panels, and vectors in float32.
+
+    matrices  of a product whose weights are of several formats: one for each run of the same
+    """
 
     matrices: Mapping[Matrix, "PackedWeight"]
     vectors: Mapping[Weight, np.ndarray]
+
+    def sides(self, weights: Matrix) -> tuple["PackedWeight", ...]:
+        """What a product with these weights reads, side by side."""
+        return tuple(self.matrices[run] for run in _runs(weights, self.matrices.__contains__) or ())
 
     def arrays(self) -> dict[str, PackedArray]:
         """What is kept in a file."""
@@ -38,7 +45,7 @@ class PackedWeights:
 
 
 def matrices_of(program: Program) -> list[Matrix]:
-    """Every matrix that is read, each once."""
+    """The weights of every product and embedding that is read, each once."""
     read = ((op.weight,) if isinstance(op, Embedding) else op.weights for op in _readers(program))
     return list(dict.fromkeys(read))
 
@@ -76,14 +83,29 @@ def mapped_weights(device: "Device", program: Program, arrays: Mapping[str, Pack
             raise UnusableError(f"its {weight.name} has {data.nbytes} bytes")
         return data.view(np.float32)
 
+    def runs(key: Matrix) -> list[Matrix]:
+        return _runs(key, lambda run: _name(run) in arrays) or [key]  # that it is missing is said later
+
     return PackedWeights(
-        {key: matrix(key) for key in matrices_of(program)},
+        {run: matrix(run) for key in matrices_of(program) for run in runs(key)},
         {each: vector(each) for each in vectors_of(program)},
     )
 
 
 def _readers(program: Program) -> list[Embedding | Linear]:
     return [op for op in program.ops if isinstance(op, Embedding | Linear)]
+
+
+def _runs(weights: Matrix, is_packed: Callable[[Matrix], bool]) -> list[Matrix] | None:
+    """The weights in order, in the longest runs that are packed; None where one is in no such run."""
+    runs: list[Matrix] = []
+    while weights:
+        run = next((weights[:end] for end in range(len(weights), 0, -1) if is_packed(weights[:end])), None)
+        if run is None:
+            return None
+        runs.append(run)
+        weights = weights[len(run) :]
+    return runs
 
 
 def _name(key: Matrix) -> str:

@@ -7,12 +7,16 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from legato.backends.group_packing import unpack_q4, unpack_q5, unpack_q6
 from legato.program.check import HasShape
 
 GROUP_LEN = 32  # inputs that share a scale
 CHUNK_GROUPS = 2048  # 256 KiB of float32: a chunk passes all its operations inside the L2 cache
 
-WeightFormat = Literal["f32", "f16", "bf16", "q4", "q8"]
+WeightFormat = Literal["f32", "f16", "bf16", "q4", "q5", "q6", "q8"]
+
+# Of a number, its share of what its group has in common included, where that is kept as halves.
+BITS: dict[WeightFormat, float] = {"f32": 32, "f16": 16, "bf16": 16, "q4": 5, "q5": 6, "q6": 7, "q8": 8.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +26,12 @@ class StoredWeight:
     f32   values float32
     f16   values uint16, IEEE half bits
     bf16  values uint16, bfloat16 bits
-    q4    value = q * scale + minimum. values uint8 [outputs, inputs / 2]: byte j of a group of 32 inputs
-          holds q[j] low and q[j + 16] high; scales and minimums float32 [outputs, inputs / 32]
-    q8    value = q * scale. values int8 [outputs, inputs], scales float32 [outputs, inputs / 32]
+    q4    value = q * scale + minimum, q of 4 bits. values uint8 [outputs, inputs / 32 * 16], as
+          group_packing.pack_q4 makes them; scales and minimums float32 [outputs, inputs / 32]
+    q5    the same with q of 5 bits: values [outputs, inputs / 32 * 20] of pack_q5
+    q6    value = q * (scale * multiplier), q from -32 to 31, an int8 multiplier for each half of a group:
+          values [outputs, inputs / 32 * 26] of pack_q6, scales as for q4
+    q8    value = q * scale. values int8 [outputs, inputs], scales as for q4
     """
 
     format: WeightFormat
@@ -72,16 +79,29 @@ class StoredWeight:
             chunk[:] = to_bfloat16(scratch[: len(chunk)])
         return StoredWeight("bf16", self.shape, out.reshape(self.shape))
 
+    def with_half_scales(self) -> "StoredWeight":
+        """Scales and minimums rounded to the nearest halves, as kernels keep them; itself where all are."""
+        rounded = [_to_half(each) for each in (self.scales, self.minimums)]
+        if rounded[0] is self.scales and rounded[1] is self.minimums:
+            return self
+        return StoredWeight(self.format, self.shape, self.values, *rounded)
+
+    @np.errstate(over="ignore", invalid="ignore")  # scales may be anything, in a hostile file
     def _decode_groups(self, chosen: slice, out: np.ndarray) -> None:
         """Decode some groups, counted over the whole array, into out [num_chosen, 32]."""
         assert self.scales is not None
         packed = self.values.reshape(self.scales.size, -1)[chosen]
-        if self.format == "q8":
-            out[:] = packed
-        else:
-            out[:, : GROUP_LEN // 2] = packed & 15
-            out[:, GROUP_LEN // 2 :] = packed >> 4
-        out *= self.scales.reshape(-1, 1)[chosen]
+        scales = self.scales.reshape(-1, 1)[chosen]
+        match self.format:
+            case "q4":
+                unpack_q4(packed, out)
+            case "q5":
+                unpack_q5(packed, out)
+            case "q6":
+                scales = np.repeat(scales * unpack_q6(packed, out), GROUP_LEN // 2, axis=1)
+            case _:
+                out[:] = packed
+        out *= scales
         if self.minimums is not None:
             out += self.minimums.reshape(-1, 1)[chosen]
 
@@ -164,6 +184,14 @@ def stack(weights: list[StoredWeight]) -> StoredWeight:
         joined([each.scales for each in weights]),
         joined([each.minimums for each in weights]),
     )
+
+
+@np.errstate(over="ignore")
+def _to_half(values: np.ndarray | None) -> np.ndarray | None:
+    if values is None:
+        return None
+    rounded = values.astype(np.float16).astype(np.float32)
+    return values if np.array_equal(values, rounded) else rounded
 
 
 def to_bfloat16(values: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from legato.cli.serving.listener import is_loopback, open_listener, url_of
 from legato.cli.serving.tls import check_tls
 from legato.core.api_keys import with_keys_of_file
 from legato.core.config import EngineConfig, ServerConfig
+from legato.core.descriptors import max_connections, raise_descriptor_limit
 from legato.observability.logs import set_up_logging
 
 logger = logging.getLogger(__name__)
@@ -33,9 +34,11 @@ def run(arguments: argparse.Namespace) -> int:
     settings = with_keys_of_file(server.value)
     check_tls(settings)
     set_up_logging(settings.log_level, log_format=settings.log_format)
+    connections = max_connections(raise_descriptor_limit())
+    logger.info("start: up to %d connections at once (ulimit -Hn sets the limit)", connections)
     with open_listener(settings.host, settings.port) as listener:
         warn_if_open(listener, settings)
-        return _serve(engine.value, settings, listener, started)
+        return _serve(engine.value, settings, listener, connections, started)
 
 
 def warn_if_open(listener: socket.socket, server: ServerConfig) -> None:
@@ -48,7 +51,9 @@ def warn_if_open(listener: socket.socket, server: ServerConfig) -> None:
         )
 
 
-def _serve(engine: EngineConfig, server: ServerConfig, listener: socket.socket, started: float) -> int:
+def _serve(
+    engine: EngineConfig, server: ServerConfig, listener: socket.socket, connections: int, started: float
+) -> int:
     from legato.modelfiles.catalog import resolve as resolve_model
 
     resolve_model(engine.model, revision=engine.revision, report=logger.info)
@@ -77,7 +82,7 @@ def _serve(engine: EngineConfig, server: ServerConfig, listener: socket.socket, 
         server.drain_timeout_s,
         ssl_certfile=server.ssl_certfile,
         ssl_keyfile=server.ssl_keyfile,
-        limits=ConnectionLimits(send_timeout_s=server.send_timeout_s),
+        limits=ConnectionLimits(max_connections=connections, send_timeout_s=server.send_timeout_s),
     )
     signals.hand_to(http_server.handle_exit)
     try:

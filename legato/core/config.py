@@ -104,6 +104,17 @@ class EngineConfig:
         least=1,
     )
     batching: str = flag("continuous", "who may join the running batch, and when", choices=BATCHING_POLICIES)
+    fair_sharing: bool = flag(
+        True,
+        "who shows another API key is another party: what has been computed for each decides who goes first,"
+        " and who asks for little is not held up by who asks for much; with --batching continuous",
+    )
+    fair_step_tokens: int = flag(
+        4,
+        "tokens in a step of a party that asks for much, while others that have asked for less may ask again:"
+        " what these then wait for",
+        least=1,
+    )
     overlap: bool = flag(True, "plan the next step while this one computes")
     block_size: int = flag(16, "tokens in a page of the K/V store", least=1, aliases=("--page-size",))
     enable_prefix_caching: bool = flag(True, "keep the K/V of finished prompts for those that begin alike")
@@ -234,6 +245,8 @@ class SchedulerConfig:
     mixed_prefill_tokens  tokens of prompts in a step that has decodes
     long_prefill_tokens   tokens of one prompt in a step while others wait; None: half of the room
     max_step_scores       prompt tokens of a step whose logits are computed for prompt_logprobs
+    is_fair               whether tenants share fairly; else all requests count as one tenant's
+    fair_step_tokens      tokens in a step of a heavy tenant, which a light one may have to wait for
     max_preemptions       a request preempted so often is next admitted with all the pages it can need
     """
 
@@ -246,6 +259,8 @@ class SchedulerConfig:
     max_queued_tokens: int | None = None
     max_step_scores: int = 64
     max_preemptions: int = 3
+    is_fair: bool = True
+    fair_step_tokens: int = 4
 
     @property
     def max_step_logits(self) -> int:

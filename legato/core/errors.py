@@ -6,7 +6,13 @@ MAX_REASON_CHARS = 500
 def brief(reason: object) -> str:
     """A text about what a stranger wrote, for a message: cut when it is long, control characters escaped."""
     text = str(reason)
-    text = text if len(text) <= MAX_REASON_CHARS else f"{text[:MAX_REASON_CHARS]}…"
+    return printable(text if len(text) <= MAX_REASON_CHARS else f"{text[:MAX_REASON_CHARS]}…")
+
+
+def printable(text: str) -> str:
+    """The text on one line, with whatever would move a terminal's cursor or change its colours escaped."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 

@@ -31,6 +31,7 @@ class WaitReason(StrEnum):
     ROW = "row"  # others hold all rows
     PAGE = "page"  # the K/V store has not the pages
     BUDGET = "budget"  # of tokens in a step
+    SHARE = "share"  # of the holder of its key, whom others must not wait for
     ROUND = "round"  # of static batching, which is to end first
     SUSPECT = "suspect"  # a request that engines have died of is computed alone
 

@@ -44,6 +44,7 @@ class Request:
     priority: int = 0  # lower runs earlier
     arrival: int = 0  # rank of arrival; breaks ties of priority
     cache_salt: str = ""
+    tenant: str = ""  # whose it is, where the engine is shared fairly
     ending_ids: frozenset[int] = frozenset()  # end-of-sequence and stop token ids that end this request
     is_suspect: bool = False  # it may end the engine: its steps are its own until it has sampled
 
@@ -54,6 +55,7 @@ class Request:
     finish_reason: FinishReason | None = None
     hit_len: int = 0  # prompt tokens that it need not compute, since the prefix cache had them
     num_preemptions: int = 0
+    num_yields: int = 0  # of these, those in favour of a tenant that has been served less
     last_turn: int = -1  # rank of its last turn among all that the scheduler has given
     pages_written: int = field(default=0, repr=False)  # pages that the executor's table knows already
     score_end: int = field(init=False)  # positions that are scored: all of the prompt's but the last, or none

@@ -154,6 +154,8 @@ def resolve_scheduling(config: EngineConfig, max_model_len: int) -> SchedulerCon
         max_model_len=max_model_len,
         max_queued=config.max_num_queued_reqs,
         max_queued_tokens=config.max_num_queued_tokens,
+        is_fair=config.fair_sharing and config.batching == "continuous",
+        fair_step_tokens=config.fair_step_tokens,
     )
 
 

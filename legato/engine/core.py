@@ -24,7 +24,8 @@ from legato.ipc.messages import (
     RequestStats,
     TokenOutput,
 )
-from legato.scheduler.scheduler import Broken, Event, NewToken, Scheduler
+from legato.scheduler.events import Broken, Event, NewToken
+from legato.scheduler.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +80,28 @@ class Core:
         return Accepted(request_id=message.request_id)
 
     def _excess_of_queue(self, message: AddRequest) -> str | None:
-        """Why the queue has no room for a request; one that can run at once needs none."""
+        """Why the queue has no room for a request; one that can run at once needs none.
+
+        A full queue still takes requests of a tenant that has less than its part of it: the limit divided by
+        those who wait. So nobody is locked out, and what was accepted is never shed.
+        """
         config, waiting = self._scheduler.config, self._scheduler.waiting
+        own = waiting.of(message.tenant if config.is_fair else "")
+        num_tenants = waiting.num_tenants + (not own)
         num_waiting = len(waiting) - self._scheduler.num_free_rows  # for others to end
-        if num_waiting >= config.max_queued:
+        if num_waiting >= config.max_queued and len(own) * num_tenants >= config.max_queued:
             return f"{num_waiting} requests wait already, the limit is {config.max_queued}"
         num_tokens = waiting.num_prompt_tokens + len(message.token_ids)
         limit = config.max_queued_tokens
-        if limit is not None and waiting and num_waiting >= 0 and num_tokens > limit:
-            return (
-                f"prompts of {waiting.num_prompt_tokens} tokens wait already and this one has"
-                f" {len(message.token_ids)}, the limit is {limit}"
-            )
-        return None
+        if limit is None or not own or num_waiting < 0 or num_tokens <= limit:
+            return None
+        num_own = sum(request.prompt_len for request in own) + len(message.token_ids)
+        if num_own * num_tenants <= limit:
+            return None
+        return (
+            f"prompts of {waiting.num_prompt_tokens} tokens wait already and this one has"
+            f" {len(message.token_ids)}, the limit is {limit}"
+        )
 
     def abort(self, request_id: str) -> Aborted:
         """End a request that nobody waits for; unknown ids have ended already."""

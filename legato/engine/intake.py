@@ -27,6 +27,7 @@ def open_request(message: AddRequest, limits: RequestLimits, eos_ids: Iterable[i
         max_device_len=max_device_len,
         params=params,
         seed=message.seed,
+        tenant=message.tenant,
         priority=message.priority,
         cache_salt=message.cache_salt,
         ending_ids=ending_ids,

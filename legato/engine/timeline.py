@@ -206,7 +206,7 @@ def _wait_part(life: _Life, reason: WaitReason) -> Part:
         case _Phase.PREEMPTED:
             return Part("preempted", 0.0)
         case _Phase.PREFILLING:
-            is_page_or_suspect = reason in (WaitReason.PAGE, WaitReason.SUSPECT)
-            return Part(f"wait_{reason if is_page_or_suspect else WaitReason.BUDGET}", 0.0)
+            is_of_queue = reason in (WaitReason.STEP, WaitReason.ROW, WaitReason.ROUND)  # it is out of that
+            return Part(f"wait_{WaitReason.BUDGET if is_of_queue else reason}", 0.0)
         case _Phase.DECODING:
             return Part("wait_turn", 0.0)

@@ -74,6 +74,7 @@ class AsyncLLM:
         n: int = 1,
         priority: int = 0,
         cache_salt: str = "",
+        tenant: str = "",
         truncate_prompt_tokens: int | None = None,
         add_special_tokens: bool = True,
         shown_ids: Collection[int] = (),
@@ -99,6 +100,7 @@ class AsyncLLM:
                 seed=seed,
                 priority=priority,
                 cache_salt=cache_salt,
+                tenant=tenant,
             )
             for token_ids in id_lists
             for seed in self._answer_seeds(params, n)

@@ -126,6 +126,7 @@ class Generator(Protocol):
         n: int = 1,
         priority: int = 0,
         cache_salt: str = "",
+        tenant: str = "",
         truncate_prompt_tokens: int | None = None,
         add_special_tokens: bool = True,
         shown_ids: Collection[int] = (),
@@ -134,6 +135,7 @@ class Generator(Protocol):
         """Queue n answers to each prompt at once; returns when the engine has accepted every one of them.
 
         The answers to one prompt have seeds of their own, the first the params' own; they share its K/V.
+        The engine is shared fairly between tenants; those without a name count as one.
         truncate_prompt_tokens keeps the last so many tokens of each prompt, CONTEXT as many as leave room
         for max_tokens. shown_ids are special tokens whose text is shown, though others are skipped.
         first_token_by is a moment of time.perf_counter().

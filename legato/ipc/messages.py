@@ -24,6 +24,7 @@ class Start(Message, frozen=True):
 class AddRequest(Message, frozen=True):
     """Compute an answer. The seed is drawn by the sender, so that the request can be repeated exactly.
 
+    tenant      whose it is: the engine is shared fairly between them
     is_resumed  another engine had accepted it and is gone; it does not queue up again
     output_ids  tokens which that engine had given: the answer goes on after them
     is_suspect  engines have died in its steps: nobody is computed beside it until it has a token of this one
@@ -35,6 +36,7 @@ class AddRequest(Message, frozen=True):
     seed: int
     priority: int = 0
     cache_salt: str = ""
+    tenant: str = ""
     is_resumed: bool = False
     output_ids: list[int] = []
     is_suspect: bool = False

@@ -9,7 +9,7 @@ from typing import Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-WeightFormat = Literal["f32", "bf16", "f16", "q4", "q8", "i8"]
+WeightFormat = Literal["f32", "bf16", "f16", "q4", "q5", "q6", "q8", "i8"]
 KVFormat = Literal["f32", "bf16", "i8"]
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]  # of program.ops
 
@@ -39,9 +39,11 @@ class Device:
         f32   values float32
         bf16  values uint16, bfloat16 bits
         f16   values uint16, IEEE half bits
-        q4    values uint8 [outputs, inputs / 2]: q * scale + minimum, where byte j of a group of 32 inputs
-              holds q[j] in its low half and q[j + 16] in its high; scales, minimums [outputs, inputs / 32]
-        q8    values int8: q * scale; scales [outputs, inputs / 32]
+        q4    q * scale + minimum: values uint8 [outputs, inputs / 32 * 16] as group_packing.pack_q4 makes
+              them; scales, minimums [outputs, inputs / 32]
+        q5    the same with values [outputs, inputs / 32 * 20] of pack_q5
+        q6    q * (scale * multiplier): values uint8 [outputs, inputs / 32 * 26] of pack_q6; scales as for q4
+        q8    values int8: q * scale; scales as for q4
         i8    values int8: q * scale; scales [outputs]
         """
 
@@ -162,11 +164,23 @@ class Tape:
     def layer_norm(
         self, x: int, weight: NDArray[np.float32], bias: NDArray[np.float32], eps: float
     ) -> int: ...
-    def linear(self, x: int, weight: PackedWeight, bias: NDArray[np.float32] | None = None) -> int:
-        """[rows, weight.outputs]; q4, q8 and i8 turn x into int8 first, once for all its products."""
+    def linear(
+        self,
+        x: int,
+        weight: PackedWeight | tuple[PackedWeight, ...],
+        bias: NDArray[np.float32] | None = None,
+    ) -> int:
+        """[rows, weight.outputs]; quantised weights turn x into int8 first, once for all its products.
+
+        The outputs of several weights, of any formats, lie side by side.
+        """
 
     def add_linear(
-        self, into: int, x: int, weight: PackedWeight, bias: NDArray[np.float32] | None = None
+        self,
+        into: int,
+        x: int,
+        weight: PackedWeight | tuple[PackedWeight, ...],
+        bias: NDArray[np.float32] | None = None,
     ) -> None:
         """into += the product with its bias, in place: what `into` was is gone for later operations."""
 

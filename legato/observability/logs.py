@@ -5,6 +5,8 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
+from legato.core.errors import printable
+
 
 def set_up_logging(level: str, process: str = "legato", log_format: str = "text") -> None:
     """Log to standard error from `level` on; lines name the process they come from.
@@ -15,7 +17,7 @@ def set_up_logging(level: str, process: str = "legato", log_format: str = "text"
     if log_format == "json":
         handler.setFormatter(JsonLines(process))
     else:
-        handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)-7s {process}: %(message)s"))
+        handler.setFormatter(TextLines(f"%(asctime)s %(levelname)-7s {process}: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
@@ -23,6 +25,17 @@ def log_format_in_use() -> str:
     """The log_format that this process was set up with, for one that it starts."""
     handlers = logging.getLogger().handlers
     return "json" if any(isinstance(each.formatter, JsonLines) for each in handlers) else "text"
+
+
+class TextLines(logging.Formatter):
+    """Text, in which nothing that a client or a model's file wrote can pass for a line of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        record.message = "\n    ".join(map(printable, record.message.split("\n")))
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return "\n".join("    " + printable(line) for line in super().formatException(ei).split("\n"))
 
 
 class JsonLines(logging.Formatter):

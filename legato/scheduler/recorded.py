@@ -20,12 +20,13 @@ from legato.observability.recording.frames import (
     Updated,
 )
 from legato.observability.recording.page_names import PageChain, PageNames
+from legato.scheduler.events import Broken, Event, NewToken, PromptComputed
 from legato.scheduler.policy import BatchingPolicy
-from legato.scheduler.scheduler import Broken, Event, NewToken, PromptComputed, Rows, Scheduler
+from legato.scheduler.scheduler import Rows, Scheduler
 
 LEDGER = (  # what a SavedRequest has of a Request under the same name
     *("prompt_len", "max_device_len", "priority", "row", "cached_len", "device_len"),
-    *("hit_len", "scored_len", "num_preemptions", "last_turn", "pages_written"),
+    *("hit_len", "scored_len", "num_preemptions", "num_yields", "last_turn", "pages_written"),
 )
 
 
@@ -63,12 +64,14 @@ class RecordedScheduler(Scheduler):
         self._page_names = PageNames(kv.config.page_size)
         self._chains: dict[str, PageChain] = {}  # request id -> of its full pages
         self._numbers: dict[str, int] = {}
+        self._tenant_numbers = {"": 0}
         self._num_arrived = 0
         self._unwritten: list[AnyFrame] = []
         recorder.start(self._start())
 
     def add(self, request: Request) -> None:
         super().add(request)
+        self._tenant_numbers.setdefault(request.tenant, len(self._tenant_numbers))
         self._numbers[request.request_id] = self._num_arrived
         self._num_arrived += 1
         chain = self._chains[request.request_id] = self._page_names.chain(request.cache_salt)
@@ -166,6 +169,7 @@ class RecordedScheduler(Scheduler):
             ],
             free_pages=list(pages.free_pages),
             round=self._numbers_of(self.policy.members()),
+            service={self._tenant_numbers[name]: service for name, service in self.tenants.service.items()},
         )
 
     def _names_of(self, request: Request) -> list[int]:
@@ -178,6 +182,7 @@ class RecordedScheduler(Scheduler):
             is_scored=request.is_scored,
             is_suspect=request.request_id in self._suspects,
             names=names,
+            tenant=self._tenant_numbers[request.tenant],
             state=request.state,
             **{name: getattr(request, name) for name in LEDGER},
         )

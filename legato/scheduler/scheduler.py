@@ -1,16 +1,18 @@
 """The scheduler: plan() a step, note that it was launched, update() with what it sampled."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Protocol
 
 from legato.core.config import SchedulerConfig
-from legato.core.plan import RowError, StepOutput, StepPlan, TokenLogprobs, WaitReason
+from legato.core.plan import StepOutput, StepPlan, TokenLogprobs
 from legato.core.request import Request, RequestState
 from legato.core.sampling_params import FinishReason
 from legato.kvcache.manager import KVCacheManager, SavedPages
 from legato.scheduler.admission import Admission
+from legato.scheduler.events import Broken, Event, NewToken, PromptComputed
+from legato.scheduler.fair_sharing import TenantAccounts
 from legato.scheduler.policy import BatchingPolicy
 from legato.scheduler.step_draft import StepDraft
 from legato.scheduler.waiting_queue import WaitingQueue
@@ -27,40 +29,6 @@ class Rows(Protocol):
     def free(self, row: int) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class NewToken:
-    """One sampled token of a request; `request.finish_reason` tells whether it was the last.
-
-    index            among the request's output tokens
-    prompt_logprobs  of a scored request, with its first token
-    """
-
-    request: Request
-    index: int
-    token_id: int
-    logprobs: TokenLogprobs | None = None
-    prompt_logprobs: Sequence[TokenLogprobs] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PromptComputed:
-    """A request that ended after its prompt, since it wanted no token."""
-
-    request: Request
-    prompt_logprobs: Sequence[TokenLogprobs] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A request that ended because its logits gave no token, or no logprobs of its prompt."""
-
-    request: Request
-    error: RowError
-
-
-Event = NewToken | PromptComputed | Broken
-
-
 class Scheduler:
     """Decides what the next step computes. Knows counts and page ids; no clock, no arrays, no sockets.
 
@@ -73,7 +41,8 @@ class Scheduler:
         self.config = config
         self.policy = policy
         self.kv = kv
-        self.waiting = WaitingQueue()
+        self.tenants = TenantAccounts(config)
+        self.waiting = WaitingQueue(self.tenants.service)
         self.running: dict[str, Request] = {}  # those that hold a row
         self.num_preemptions = 0
         self._rows = rows
@@ -103,22 +72,33 @@ class Scheduler:
     def add(self, request: Request) -> None:
         """Queue a request that was checked to fit the context and the pool."""
         request.arrival = next(self._arrivals)
+        if not self.config.is_fair:
+            request.tenant = ""
+        self.tenants.arrive(request.tenant, is_backlogged=bool(self.waiting.of(request.tenant)))
         self._requests[request.request_id] = request
         self.waiting.add(request)
         if request.is_suspect:
             self._suspects[request.request_id] = request
 
-    def restore(self, requests: Sequence[Request], pages: SavedPages, members: Sequence[str]) -> None:
+    def restore(
+        self,
+        requests: Sequence[Request],
+        pages: SavedPages,
+        members: Sequence[str],
+        service: Mapping[str, int],
+    ) -> None:
         """Go on where another scheduler is; nothing was done with this one before.
 
         requests  that one's, in order of arrival; they become this one's; suspects are still to be tried
         pages     kv.save() of that one
         members   the requests that are policy.members()
+        service   tenants.service of that one
         """
         rows = sorted(self._rows.allocate() for _ in range(self._rows.available_size))
         for row in set(rows).difference(request.row for request in requests if request.row is not None):
             self._rows.free(row)
         self.kv.restore(pages)
+        self.tenants.restore(service, (request.tenant for request in requests))
         for request in requests:
             request.arrival = next(self._arrivals)
             self._requests[request.request_id] = request
@@ -141,10 +121,25 @@ class Scheduler:
         draft = StepDraft(self._step, self.config.max_step_tokens, self.config.max_step_scores)
         self._try_suspect(draft)
         if not draft.chunks:
+            if self.tenants.have_names:
+                self.tenants.limit_heavy(draft, self.running.values(), self.waiting)
+            if self.tenants.is_shared and draft.light and not draft.has_preempted:
+                self._make_room(draft)
             self.policy.fill(draft, self._add_decodes, self._add_prefills)
+        if self.tenants.is_shared:
+            for chunk in draft.chunks.values():
+                self.tenants.charge(self.running[chunk.request_id].tenant, chunk)
         if draft.chunks:
             self._step += 1
-        return draft.finish(self._waits_for(draft))
+        return draft.finish(
+            self._admission.wait_reason(
+                draft,
+                is_trial=not self._suspects.keys().isdisjoint(draft.chunks),
+                num_waiting=len(self.waiting),
+                num_free_rows=self.num_free_rows,
+                is_round=bool(self.policy.members()),
+            )
+        )
 
     def launched(self, plan: StepPlan) -> None:
         """Count a step whose forward is on its way: device progress, before any token value is known."""
@@ -205,8 +200,7 @@ class Scheduler:
         if suspect is None:
             return
         if not suspect.is_admitted:
-            has_row = self._rows.available_size > 0
-            if not has_row or not self._admission.fits(suspect, self._half_prefilled()):
+            if not self._has_room(suspect):
                 return
             self._admit(suspect)
         self._add_chunk(suspect, draft)
@@ -216,10 +210,13 @@ class Scheduler:
     def _add_decodes(self, draft: StepDraft) -> None:
         decoding = [request for request in self.running.values() if request.can_decode]
         decoding.sort(key=lambda request: (request.last_turn, request.age_key))  # more than fit take turns
+        if draft.light:
+            prompts_wait = len(decoding) < len(self.running) or bool(self.waiting and self.num_free_rows)
+            decoding = draft.within_share(decoding, prompts_wait=prompts_wait)
         chosen = decoding[: draft.tokens_left]
         for request in chosen:
             request.last_turn = next(self._turns)
-        chosen.sort(key=lambda request: request.age_key)  # so a victim is younger, hence not in the draft
+        chosen.sort(key=draft.order_key)  # so a victim is younger, hence not in the draft
         for request in chosen:
             if request.is_admitted and self._grow_or_preempt(request, draft):
                 draft.add(request, self.kv.pages(request.request_id))
@@ -229,31 +226,24 @@ class Scheduler:
             draft.tokens_left = min(draft.tokens_left, self.config.mixed_prefill_tokens)
         draft.fair_share = self.config.long_prefill_tokens or max(1, draft.tokens_left // 2)
         half_prefilled = self._half_prefilled()
+        half_prefilled.sort(key=draft.is_heavy)  # stable: by age where nobody is
         for request in half_prefilled:
-            if request.is_admitted and draft.tokens_left and not self._add_chunk(request, draft):
+            if request.is_admitted and draft.room_for(request) and not self._add_chunk(request, draft):
                 return  # no page for an older prompt: nothing for a newer one
         candidates = self.policy.admissible(self.waiting, len(self.running), self._rows.available_size)
         for request in candidates:
-            if not draft.tokens_left or not self._rows.available_size or draft.has_preempted:
-                return
-            if request.request_id in self._suspects:
-                return  # its turn comes as soon as it has room
-            if not self._admission.fits(request, self._half_prefilled()):
+            if not draft.room_for(request) or draft.has_preempted or not self._may_admit(request):
                 return
             self._admit(request)
             self._add_chunk(request, draft)
 
-    def _waits_for(self, draft: StepDraft) -> WaitReason:
-        """Why those who still wait do, or, when nobody does, why a prompt might be left out of the step."""
-        if self._suspects.keys() & draft.chunks.keys():
-            return WaitReason.SUSPECT
-        if draft.tokens_left == 0:
-            return WaitReason.BUDGET
-        if self.waiting and self.policy.members():
-            return WaitReason.ROUND
-        if self.waiting and self._rows.available_size == 0:
-            return WaitReason.ROW
-        return WaitReason.PAGE if self.waiting or self.kv.num_available_pages == 0 else WaitReason.STEP
+    def _may_admit(self, request: Request) -> bool:
+        """A suspect's turn comes as soon as it has room."""
+        return request.request_id not in self._suspects and self._has_room(request)
+
+    def _has_room(self, request: Request) -> bool:
+        """Whether there are a row and pages for the known tokens of a request that waits."""
+        return self._rows.available_size > 0 and self._admission.fits(request, self._half_prefilled())
 
     def _half_prefilled(self) -> list[Request]:
         prefilling = [
@@ -264,8 +254,7 @@ class Scheduler:
     def _add_chunk(self, request: Request, draft: StepDraft) -> bool:
         """Grant the request its next chunk; False when there is no page for it."""
         self._skip_computed(request)
-        others_wait = len(self._half_prefilled()) > 1 or bool(self.waiting)
-        limit = draft.chunk_limit(request, others_wait=others_wait)
+        limit = draft.chunk_limit(request, others_wait=self._others_wait(request, draft))
         if limit == 0:
             return True  # its scores come in a later step; what others need is not scarce
         chunk_len = self._admission.chunk_len(request, limit)
@@ -287,6 +276,12 @@ class Scheduler:
         if not request.is_scored:
             self.kv.commit(request.request_id, request.token_ids[: request.device_len])
         return True
+
+    def _others_wait(self, request: Request, draft: StepDraft) -> bool:
+        """Whether other prompts want a part; beside a light tenant's, those of heavy ones do not count."""
+        if not draft.light or draft.is_heavy(request):
+            return len(self._half_prefilled()) > 1 or bool(self.waiting)
+        return sum(not draft.is_heavy(other) for other in self._half_prefilled()) > 1
 
     def _skip_computed(self, request: Request) -> None:
         """Let the request take over what others have computed of its tokens since its last chunk."""
@@ -318,8 +313,36 @@ class Scheduler:
                 for request in self.running.values()
                 if request.request_id not in draft.chunks and not self._admission.is_reserved(request)
             ),
-            key=lambda request: request.age_key,
+            key=draft.order_key,
         )
+
+    def _make_room(self, draft: StepDraft) -> None:
+        """Admit who waits and is not limited, and let heavy tenants yield rows and pages for it."""
+        for request in self.waiting.first(self.config.max_num_seqs):
+            if draft.is_heavy(request) or request.request_id in self._suspects:
+                return
+            while not self._has_room(request):
+                victim = self._who_yields(request, draft)
+                if victim is None:
+                    return
+                self._preempt(victim, draft)
+                victim.num_yields += 1
+            self._admit(request)
+
+    def _who_yields(self, request: Request, draft: StepDraft) -> Request | None:
+        """The youngest of a heavy tenant that will still hold no less than the request's, or None."""
+        held: Counter[str] = Counter()  # rows or pages of each tenant: what is lacking
+        needs_row = self._rows.available_size == 0
+        needed = 1 if needs_row else self.kv.pages_for(self._admission.kv_len(request))
+        for other in self.running.values():
+            held[other.tenant] += 1 if needs_row else len(self.kv.pages(other.request_id))
+        least = held[request.tenant] + needed
+        candidates = [
+            other
+            for other in self.running.values()
+            if draft.is_heavy(other) and held[other.tenant] > least and self._admission.may_yield(other)
+        ]
+        return max(candidates, key=draft.order_key, default=None)
 
     # Taking a row and pages, and giving them back: each in one place.
 
@@ -366,4 +389,5 @@ class Scheduler:
         del self._requests[request.request_id]
         self._suspects.pop(request.request_id, None)
         request.finish(reason)
+        self.tenants.end(request.tenant)
         self.policy.on_end(request)

@@ -19,11 +19,37 @@ class StepDraft:
         self.fair_share = max_tokens  # tokens of one prompt while others wait
         self.fair_scores = max(1, max_scores // 2)  # likewise
         self.chunks: dict[str, ScheduledChunk] = {}
+        self.light: frozenset[str] = frozenset()  # tenants whom others must leave room; empty: no such limit
+        self.light_priority = 0  # of their most urgent request: what is more urgent is not limited
+        self.heavy_left = max_tokens  # tokens for requests that are limited
         self.has_preempted = False  # then nobody is admitted: the victim's last token may be in flight
+
+    def is_heavy(self, request: Request) -> bool:
+        """Whether the request must leave room for others that are as urgent."""
+        return (
+            bool(self.light) and request.tenant not in self.light and request.priority >= self.light_priority
+        )
+
+    def order_key(self, request: Request) -> tuple[int, bool, int]:
+        """Orders requests from the first to be served in this step to the first to be preempted."""
+        return (request.priority, self.is_heavy(request), request.arrival)
+
+    def within_share(self, decoding: Sequence[Request], *, prompts_wait: bool) -> list[Request]:
+        """Who may decode: light tenants' first, then others, in half of their room beside prompts."""
+        heavy = [request for request in decoding if self.is_heavy(request)]
+        light = [request for request in decoding if not self.is_heavy(request)]
+        if heavy and self.tokens_left > 1:
+            light = light[: self.tokens_left - 1]  # nobody's stream stands still
+        num_heavy = -(-self.heavy_left // 2) if prompts_wait else self.heavy_left
+        return light + heavy[:num_heavy]
+
+    def room_for(self, request: Request) -> int:
+        """Tokens that the request may have of what is left."""
+        return min(self.tokens_left, self.heavy_left) if self.is_heavy(request) else self.tokens_left
 
     def chunk_limit(self, request: Request, *, others_wait: bool) -> int:
         """Known tokens that the request may have of what is left; 0 if others have the scores it needs."""
-        num_tokens, num_scores = self.tokens_left, self.scores_left
+        num_tokens, num_scores = self.room_for(request), self.scores_left
         if others_wait:
             num_tokens, num_scores = min(num_tokens, self.fair_share), min(num_scores, self.fair_scores)
         if request.is_scoring:
@@ -41,6 +67,8 @@ class StepDraft:
         self.scores_left -= len(scored)
         reaches_end = request.device_len >= len(request.token_ids)
         has_room = request.remain_len > 0
+        if self.is_heavy(request):
+            self.heavy_left -= request.extend_len
         self.chunks[request.request_id] = ScheduledChunk(
             request_id=request.request_id,
             row=request.row,

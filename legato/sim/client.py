@@ -39,6 +39,7 @@ class Client:
             seed=self.ask.seed,
             priority=self.ask.priority,
             cache_salt=self.ask.cache_salt,
+            tenant=self.ask.tenant,
         )
 
     def sink(self, reply: Reply) -> None:

@@ -124,7 +124,12 @@ class Replay:
                 for table in start.tables
             },
         )
-        scheduler.restore(list(map(self._request, start.requests)), pages, list(map(str, start.round)))
+        scheduler.restore(
+            list(map(self._request, start.requests)),
+            pages,
+            list(map(str, start.round)),
+            {_tenant(number): service for number, service in start.service.items()},
+        )
         scheduler.check_integrity()
         return scheduler
 
@@ -135,6 +140,7 @@ class Replay:
             token_ids=token_ids + [0] * (saved.known_len - len(token_ids)),
             params=SamplingParams(prompt_logprobs=0 if saved.is_scored else None),
             is_suspect=saved.is_suspect,
+            tenant=_tenant(saved.tenant),
             state=RequestState(saved.state),
             **{name: getattr(saved, name) for name in LEDGER},
         )
@@ -143,6 +149,10 @@ class Replay:
         """Full pages of tokens, each equal to others of the same name alone."""
         rest = [0] * (self._page_size - 1)
         return [token_id for name in names for token_id in (*rest, name)]
+
+
+def _tenant(number: int) -> str:
+    return str(number) if number else ""
 
 
 def _told(plan: Planned, other: Planned | None = None) -> str:

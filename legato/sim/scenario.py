@@ -1,7 +1,7 @@
 """What happens to a simulated server: plain data, made from a seed, so that it can be shrunk and kept."""
 
 import random
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,7 @@ class Ask(msgspec.Struct, frozen=True):
     seed: int = 0
     priority: int = 0
     cache_salt: str = ""
+    tenant: str = ""
     is_scored: bool = False
     is_poison: bool = False
 
@@ -80,6 +81,8 @@ class Setup(msgspec.Struct, frozen=True):
     enable_prefix_caching: bool
     batching: Batching
     lookahead: int
+    is_fair: bool = True
+    fair_step_tokens: int = 4
 
     @property
     def capacity(self) -> int:
@@ -96,6 +99,8 @@ class Setup(msgspec.Struct, frozen=True):
             max_queued=self.max_queued,
             max_preemptions=self.max_preemptions,
             max_step_scores=self.max_step_scores,
+            is_fair=self.is_fair and self.batching == "continuous",
+            fair_step_tokens=self.fair_step_tokens,
         )
 
     def cache(self) -> CacheConfig:
@@ -113,16 +118,24 @@ class Scenario(msgspec.Struct, frozen=True):
     events: tuple[Event, ...]
 
 
+class Crowd(NamedTuple):
+    """How requests begin, and whose they are."""
+
+    prefixes: list[tuple[int, ...]]
+    tenants: tuple[str, ...]
+
+
 def random_scenario(seed: int, max_events: int = 24) -> Scenario:
     """The scenario of a seed: tiny pools, budgets down to one token, prompts that begin alike."""
     rng = random.Random(seed)
     setup = _random_setup(rng)
     prefixes = [tuple(100 + rng.randrange(4) for _ in range(rng.randint(0, 12))) for _ in range(3)]
+    crowd = Crowd(prefixes, rng.choice((("",), ("a", "b"), ("a", "a", "a", "b", "c"))))
     events: list[Event] = []
     known: list[str] = []
     death_rate = rng.choice((0.0, 0.06, 0.3))
     for _ in range(rng.randint(1, max_events)):
-        what = _random_happening(rng, setup, prefixes, known, death_rate)
+        what = _random_happening(rng, setup, crowd, known, death_rate)
         if isinstance(what, Arrive):
             known += [ask.request_id for ask in what.requests]
         events.append(Event(rng.choice((0, 0, 1, 2, 5)), what))
@@ -144,27 +157,29 @@ def _random_setup(rng: random.Random) -> Setup:
         enable_prefix_caching=rng.random() < 0.75,
         batching=rng.choice(("continuous", "continuous", "prefill-first", "static")),
         lookahead=rng.randint(0, 1),
+        is_fair=rng.random() < 0.9,
+        fair_step_tokens=rng.choice((1, 4, 16)),
     )
 
 
 def _random_happening(
-    rng: random.Random, setup: Setup, prefixes: list[tuple[int, ...]], known: list[str], death_rate: float
+    rng: random.Random, setup: Setup, crowd: Crowd, known: list[str], death_rate: float
 ) -> Happening:
     if known and rng.random() < death_rate:
         return rng.choice((Kill(), Kill(), Hang()))
     draw = rng.random()
     if not known or draw < 0.76:
         num_requests = rng.choice((1, 1, 1, 2, 4))
-        asks = [_random_ask(rng, setup, prefixes, f"r{len(known) + i}") for i in range(num_requests)]
+        asks = [_random_ask(rng, setup, crowd, f"r{len(known) + i}") for i in range(num_requests)]
         return Arrive(tuple(asks))
     if draw < 0.92:
         return Cancel(rng.choice(known))
     return Lag(rng.randint(1, 6)) if draw < 0.97 else Jump(rng.choice((0.001, 3600.0, 1e9)))
 
 
-def _random_ask(rng: random.Random, setup: Setup, prefixes: list[tuple[int, ...]], request_id: str) -> Ask:
+def _random_ask(rng: random.Random, setup: Setup, crowd: Crowd, request_id: str) -> Ask:
     own = tuple(100 + rng.randrange(3) for _ in range(rng.randint(1, 8)))
-    prompt = (rng.choice(prefixes) + own)[-setup.capacity :]
+    prompt = (rng.choice(crowd.prefixes) + own)[-setup.capacity :]
     return Ask(
         request_id=request_id,
         prompt=prompt,
@@ -172,6 +187,7 @@ def _random_ask(rng: random.Random, setup: Setup, prefixes: list[tuple[int, ...]
         seed=rng.randrange(3),
         priority=rng.choice((0, 0, 0, 1, -1)),
         cache_salt=rng.choice(("", "", "", "salt")),
+        tenant=rng.choice(crowd.tenants),
         is_scored=rng.random() < 0.2,
         is_poison=rng.random() < 0.03,
     )

@@ -63,5 +63,7 @@ def _smaller_asks(ask: Ask) -> Iterator[Ask]:
     if ask.max_tokens > 1:
         yield msgspec.structs.replace(ask, max_tokens=ask.max_tokens // 2)
         yield msgspec.structs.replace(ask, max_tokens=ask.max_tokens - 1)
+    if ask.tenant:
+        yield msgspec.structs.replace(ask, tenant="")
     if ask.priority or ask.cache_salt or ask.is_scored or ask.is_poison or ask.seed:
-        yield Ask(ask.request_id, ask.prompt, ask.max_tokens)
+        yield Ask(ask.request_id, ask.prompt, ask.max_tokens, tenant=ask.tenant)

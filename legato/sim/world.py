@@ -17,6 +17,7 @@ from legato.scheduler.scheduler import Scheduler
 from legato.sim.client import Client
 from legato.sim.fake_device import EngineCrash, FakeDevice
 from legato.sim.fake_model import EOS, FIRST_ID, NUM_IDS
+from legato.sim.queue_watch import QueueWatch
 from legato.sim.scenario import Arrive, Cancel, Hang, Happening, Jump, Kill, Lag, Scenario, Setup
 
 if TYPE_CHECKING:
@@ -97,12 +98,14 @@ class World:
         self._watchdog.is_hung(self._ticks, has_work=len(self._pending) > 0)
         self._take_messages()
         if self._core.has_work:
+            queue = QueueWatch(self._core.scheduler)
             try:
                 self._from_engine.extend(self._core.step())
             except EngineCrash:
                 self._engine_dies()
                 return
             self._check_progress()
+            queue.check()
         self._core.check_integrity()
         if self._lag:
             self._lag -= 1
@@ -201,7 +204,8 @@ class World:
         decoding = {each for each in running if running[each].state is RequestState.DECODING}
         self._num_turns += not self._decoding.isdisjoint(moved)  # the end of a prompt is no turn
         self._decoding = decoding
-        turns = 2 + -(-len(decoding) // self._setup.max_step_tokens)  # one for each who may be before it
+        # One for each who may be before it; a heavy tenant has a token of a step at least.
+        turns = 2 + -(-len(decoding) // (1 if scheduler.tenants.have_names else self._setup.max_step_tokens))
         due = self._num_turns + turns
         self._due = {each: due if each in moved else self._due.get(each, due) for each in running}
         for request_id in decoding:

@@ -1,15 +1,43 @@
-"""Tensors in a .gguf file: ggml's blocks, taken apart and not decoded."""
+"""Tensors in a .gguf file, read one by one; what is quantised stays so wherever a format holds it."""
 
-from collections.abc import Callable
+import math
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from legato.backends.stored_weight import GROUP_LEN, StoredWeight
+from legato.backends.stored_weight import BITS, StoredWeight, WeightFormat
 from legato.core.errors import ModelError
-from legato.modelfiles.gguf_header import GgufTensor, read_gguf_header
+from legato.modelfiles.gguf_header import GGML_TYPES, GgufTensor, read_gguf_header
+from legato.weights.gguf_blocks import BLOCK_TYPES, read_blocks
 
-Shape = tuple[int, ...]
+FLOATS: dict[str, tuple[WeightFormat, np.dtype[Any]]] = {
+    "F32": ("f32", np.dtype("<f4")),
+    "F16": ("f16", np.dtype("<u2")),
+    "BF16": ("bf16", np.dtype("<u2")),
+}
+READ_TYPES = (*FLOATS, *BLOCK_TYPES)
+BLOCK_BYTES = {each.name: each.block_bytes for each in GGML_TYPES.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class GgufWeight:
+    """What is known of a weight before it is read: `type` is that of the file."""
+
+    type: str
+    shape: tuple[int, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """As it is kept: what no format holds becomes bfloat16."""
+        if self.type in FLOATS:
+            bits = BITS[FLOATS[self.type][0]]
+        elif self.type in BLOCK_TYPES:
+            bits = min(BITS[BLOCK_TYPES[self.type].format], BITS["bf16"])
+        else:
+            bits = BITS["f32"]  # it cannot be read: that is said when it is looked up
+        return int(math.prod(self.shape) * bits / 8)
 
 
 class GgufFile:
@@ -17,22 +45,27 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.tensors = read_gguf_header(path).tensors
+        self._tensors = read_gguf_header(path).tensors
+        self.tensors = {name: GgufWeight(each.type, each.shape) for name, each in self._tensors.items()}
 
     def read(self, name: str, row_order: np.ndarray | None = None) -> StoredWeight:
         """A tensor as it is stored, its rows taken in `row_order` where one is given.
 
         Raises ModelError, naming the tensor and its type, when the type is none that is read.
         """
-        tensor = self.tensors[name]
-        read = _READERS.get(tensor.type)
-        if read is None:
-            readable = ", ".join(_READERS)
-            raise ModelError(f"{self.path}: tensor {name!r} is {tensor.type}; {readable} are read")
+        tensor = self._tensors[name]
+        if tensor.type not in READ_TYPES:
+            raise ModelError(
+                f"{self.path}: tensor {name!r} is {tensor.type}; {', '.join(READ_TYPES)} are read"
+            )
         raw = self._raw(tensor)
         if row_order is not None:
             raw = raw.reshape(tensor.shape[0], -1)[row_order].reshape(-1)
-        return read(raw, tensor.shape)
+        if tensor.type in FLOATS:
+            weight_format, dtype = FLOATS[tensor.type]
+            return StoredWeight(weight_format, tensor.shape, raw.view(dtype).reshape(tensor.shape))
+        blocks = raw.reshape(-1, BLOCK_BYTES[tensor.type])
+        return read_blocks(BLOCK_TYPES[tensor.type], blocks, tensor.shape)
 
     def _raw(self, tensor: GgufTensor) -> np.ndarray:
         raw = np.fromfile(self.path, np.uint8, tensor.num_bytes, offset=tensor.offset)
@@ -49,55 +82,3 @@ def split_half_rows(num_heads: int, head_dim: int) -> np.ndarray:
     """
     rows = np.arange(num_heads * head_dim).reshape(num_heads, head_dim // 2, 2)
     return rows.swapaxes(1, 2).reshape(-1)
-
-
-def read_f32(raw: np.ndarray, shape: Shape) -> StoredWeight:
-    return StoredWeight("f32", shape, raw.view("<f4").astype(np.float32, copy=False).reshape(shape))
-
-
-def read_f16(raw: np.ndarray, shape: Shape) -> StoredWeight:
-    return StoredWeight("f16", shape, raw.view("<u2").astype(np.uint16, copy=False).reshape(shape))
-
-
-def read_bf16(raw: np.ndarray, shape: Shape) -> StoredWeight:
-    return StoredWeight("bf16", shape, raw.view("<u2").astype(np.uint16, copy=False).reshape(shape))
-
-
-def read_q8_0(raw: np.ndarray, shape: Shape) -> StoredWeight:
-    """Blocks of {float16 d, int8 q[32]}: q * d."""
-    blocks = raw.reshape(-1, 34)
-    values = np.ascontiguousarray(blocks[:, 2:]).view(np.int8).reshape(shape)
-    return StoredWeight("q8", shape, values, _float16_at(blocks, 0, shape))
-
-
-def read_q4_0(raw: np.ndarray, shape: Shape) -> StoredWeight:
-    """Blocks of {float16 d, 16 bytes}: (q - 8) * d; low nibbles are values 0-15, high ones 16-31."""
-    blocks = raw.reshape(-1, 18)
-    scales = _float16_at(blocks, 0, shape)
-    return StoredWeight("q4", shape, _packed(blocks[:, 2:], shape), scales, scales * np.float32(-8))
-
-
-def read_q4_1(raw: np.ndarray, shape: Shape) -> StoredWeight:
-    """Blocks of {float16 d, float16 m, 16 bytes}: q * d + m; nibbles as in Q4_0."""
-    blocks = raw.reshape(-1, 20)
-    scales, minimums = (_float16_at(blocks, offset, shape) for offset in (0, 2))
-    return StoredWeight("q4", shape, _packed(blocks[:, 4:], shape), scales, minimums)
-
-
-def _packed(nibbles: np.ndarray, shape: Shape) -> np.ndarray:
-    return np.ascontiguousarray(nibbles).reshape(*shape[:-1], shape[-1] // 2)
-
-
-def _float16_at(blocks: np.ndarray, offset: int, shape: Shape) -> np.ndarray:
-    values = np.ascontiguousarray(blocks[:, offset : offset + 2]).view("<f2").astype(np.float32)
-    return values.reshape(*shape[:-1], shape[-1] // GROUP_LEN)
-
-
-_READERS: dict[str, Callable[[np.ndarray, Shape], StoredWeight]] = {
-    "F32": read_f32,
-    "F16": read_f16,
-    "BF16": read_bf16,
-    "Q8_0": read_q8_0,
-    "Q4_0": read_q4_0,
-    "Q4_1": read_q4_1,
-}

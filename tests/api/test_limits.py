@@ -1,16 +1,27 @@
 """Each row of the table of limits below, at and above its number."""
 
+import asyncio
+import json
 from collections.abc import Callable
 from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from httpx2 import Response
 from pydantic import BaseModel, ValidationError
 
 from legato.api.bodies.openai import ChatBody, CompletionBody, DetokenizeBody
 from legato.api.limits import LIMITS
 from legato.api.routes.lesson import PromptsBody
+from legato.api.transport.size_limit import SizeLimit
+from legato.core.errors import RequestError
+from legato.frontend.async_llm import CHARS_PER_TOKEN
+from legato.tokenization.chat_template import ChatTemplate
+from legato.tokenization.grammar_helper import MAX_CPU_S
+from legato.tokenization.template_sandbox import MAX_SECONDS, MAX_TEXT_LEN
+from tests.virtual_time import VirtualTimeLoop
 
 
 def constrained(field: str, value: Callable[[int], Any], count: int) -> dict[str, Any]:
@@ -86,11 +97,118 @@ BODIES |= {  # of fields that constrain an answer
         ("grammar", "guided_grammar", lambda count: 'start: "' + "a" * (count - len('start: ""')) + '"'),
     )
 }
-TESTED_IN_TRANSPORT = {"body", "body_time", "header", "header_lines", "json_values", "request_id"}
+
+
+def padded(client: TestClient, num_bytes: int) -> Response:
+    body = json.dumps({"prompt": "a", "user": ""})
+    return client.post("/v1/completions", content=body[:-2] + "x" * (num_bytes - len(body)) + body[-2:])
+
+
+def of_values(client: TestClient, count: int) -> Response:
+    """Around the list's commas stand a brace, a comma and a bracket."""
+    body = '{"prompt": "a", "x": [' + "1," * (count - 3) + "1]}"
+    return client.post("/v1/completions", content=body)
+
+
+def with_header_bytes(client: TestClient, num_bytes: int) -> Response:
+    raw = client.build_request("GET", "/v1/models", headers={"x-big": ""}).headers.raw
+    own = sum(len(name) + len(value) for name, value in raw)
+    return client.get("/v1/models", headers={"x-big": "x" * (num_bytes - own)})
+
+
+def with_header_lines(client: TestClient, num_lines: int) -> Response:
+    own = len(client.build_request("GET", "/v1/models").headers.raw)
+    return client.get("/v1/models", headers=[(f"x-{number}", "1") for number in range(num_lines - own)])
+
+
+def sent_within(client: TestClient, seconds: int) -> Response:
+    """A body that comes half a second before so long, on a clock that is not the wall's."""
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(seconds - 0.5)
+        return {"type": "http.request", "body": b'{"prompt": "a"}', "more_body": False}
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(SizeLimit(app)(scope, receive, send))
+    return Response(sent[0]["status"])
+
+
+def with_id(client: TestClient, length: int) -> Response:
+    """An id that is too long is replaced, for which this has no status."""
+    response = client.get("/v1/models", headers={"x-request-id": "i" * length})
+    return response if response.headers["x-request-id"] == "i" * length else Response(REPLACED)
+
+
+REPLACED = 299
+# row -> a call with `count` of what the row counts, and the status of one that is over the limit
+CALLS: dict[str, tuple[Callable[[TestClient, int], Response], int]] = {
+    "body": (padded, 413),
+    "json_values": (of_values, 400),
+    "body_time": (sent_within, 408),
+    "header": (with_header_bytes, 431),
+    "header_lines": (with_header_lines, 431),
+    "request_id": (with_id, REPLACED),
+}
 
 
 def test_every_row_is_tested() -> None:
-    assert set(LIMITS) == set(BODIES) | TESTED_IN_TRANSPORT
+    assert set(LIMITS) == set(BODIES) | set(CALLS)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_whole_requests_below_at_and_above_their_limits(client: TestClient, name: str) -> None:
+    send, refusal = CALLS[name]
+    maximum = LIMITS[name].maximum
+    statuses = [send(client, maximum + excess).status_code for excess in (-1, 0, 1)]
+    assert statuses == [200, 200, refusal]
+
+
+# What is promised in so many words: a change here is a change for those who rely on it.
+PROMISED = {
+    "body": 8 * 2**20, "messages": 256, "prompts": 256, "n": 16, "stop": 16, "stop_chars": 256,
+    "logit_bias": 1024, "schema": 64 * 2**10, "schema_depth": 64, "regex": 4 * 2**10, "tools": 128,
+    "logprobs": 20, "header": 64 * 2**10, "header_lines": 100, "body_time": 15,
+}  # fmt: skip
+
+
+def test_limits_are_those_that_are_promised() -> None:
+    assert {name: LIMITS[name].maximum for name in PROMISED} == PROMISED
+    assert (MAX_SECONDS, MAX_TEXT_LEN) == (1.0, 4 * 2**20)  # of rendering a template
+    assert CHARS_PER_TOKEN == 8
+    assert MAX_CPU_S == 2  # of building a grammar
+
+
+@pytest.mark.parametrize(("excess", "is_served"), [(-1, True), (0, True), (1, False)])
+def test_text_of_a_template_has_its_limit(excess: int, is_served: bool) -> None:
+    template = ChatTemplate("{{ messages[0].content }}")
+    render = partial(template.render, [{"role": "user", "content": "x" * (MAX_TEXT_LEN + excess)}])
+    if is_served:
+        assert len(render()) == MAX_TEXT_LEN + excess
+    else:
+        with pytest.raises(RequestError, match=f"more than {MAX_TEXT_LEN:,} characters"):
+            render()
+
+
+@pytest.mark.parametrize(("seconds", "is_served"), [(0.9, True), (1.0, True), (1.1, False)])
+def test_time_of_a_template_has_its_limit(seconds: float, is_served: bool) -> None:
+    looks = chain([0.0], repeat(seconds))
+    template = ChatTemplate("{{ messages | length }}", clock=lambda: next(looks))
+    render = partial(template.render, [{"role": "user", "content": "x"}])
+    if is_served:
+        assert render() == "1"
+    else:
+        with pytest.raises(RequestError, match="more than 1 s"):
+            render()
 
 
 @pytest.mark.parametrize("name", BODIES)

@@ -1,5 +1,6 @@
 """The cpu backend computes what the reference computes, whatever its weights are kept in."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,10 +23,16 @@ from legato.models.registry import build_program
 from legato.program.ops import Program
 from tests.backends.steps import Chunk, make_inputs
 from tests.fakes import random_model
-from tests.quantized import FORMATS, as_format
+from tests.quantized import FORMATS, as_format, as_q4, as_q5, as_q6, as_q8
 
 KV = KVLayout(num_layers=2, num_pages=8, page_size=16, num_kv_heads=3, head_dim=64)
-TOLERANCES = {"f32": 1e-5, "bf16": 4e-3, "q4": 2e-2, "q8": 2e-2}  # of the logits' norm; 8-bit activations
+TOLERANCES = {
+    "f32": 1e-5,
+    "bf16": 4e-3,
+    "q4": 2e-2,
+    "q8": 2e-2,
+    "mixed": 2e-2,
+}  # of the logits' norm; 8-bit activations
 
 
 def compile_cpu(program: Program, weights, *, float_weights: str = "bf16") -> CompiledProgram:
@@ -61,20 +68,31 @@ def test_parts_of_one_product_may_be_stored_in_different_formats() -> None:
     assert np.linalg.norm(found - expected) <= 2e-2 * np.linalg.norm(expected)
 
 
+def test_weights_of_one_product_keep_each_its_own_format() -> None:
+    device = open_device(1)
+    assert not isinstance(device, NoKernels)
+    backend = CpuBackend(device, CpuOptions("bf16", is_quantized=True, max_tokens=1, max_samples=1))
+    values = np.random.default_rng(0).standard_normal((32, 64)).astype(np.float32)
+    given = [as_q4(values), as_q6(values), as_stored(values)]
+    assert [each.format for each in backend.kept(given)] == ["q4", "q6", "bf16"]
+
+
 def test_stored_weight_decodes_each_format() -> None:
     values = np.random.default_rng(0).standard_normal((6, 64)).astype(np.float32)
-    for name, tolerance in (("bf16", 2**-8), ("q4", 0.2), ("q8", 0.02)):
-        decoded = as_stored(as_format({"w": values}, name)["w"]).float32()
+    for make, tolerance in ((as_q4, 0.1), (as_q5, 0.04), (as_q6, 0.03), (as_q8, 0.006)):
+        decoded = make(values).float32()
         assert decoded.dtype == np.float32
-        assert np.abs(decoded - values).max() <= tolerance * np.abs(values).max(), name
+        assert np.abs(decoded - values).max() <= tolerance * np.abs(values).max(), make.__name__
     half = StoredWeight("f16", values.shape, values.astype(np.float16).view(np.uint16))
     assert np.array_equal(half.float32(), values.astype(np.float16).astype(np.float32))
 
 
-@pytest.mark.parametrize("name", ["f32", "q4", "q8"])
-def test_rounding_to_bfloat16_is_that_of_the_decoded_values(name: str) -> None:
+@pytest.mark.parametrize("make", [as_stored, as_q4, as_q5, as_q6, as_q8])
+def test_rounding_to_bfloat16_is_that_of_the_decoded_values(
+    make: Callable[[np.ndarray], StoredWeight],
+) -> None:
     values = np.random.default_rng(1).standard_normal((70, 1024)).astype(np.float32)
-    weight = as_stored(as_format({"w": values}, name)["w"])
+    weight = make(values)
     found = weight.bfloat16()
     assert found.format == "bf16"
     assert np.array_equal(found.values, to_bfloat16(weight.float32()))
@@ -108,7 +126,7 @@ def kept_backend(folder: Path, isa: str, float_weights: str, *, is_quantized: bo
 @pytest.mark.parametrize("isa", instruction_sets())
 @pytest.mark.parametrize(
     ("name", "float_weights", "is_quantized"),
-    [("f32", "f32", False), ("q4", "bf16", False), ("q4", "bf16", True), ("q8", "f32", True)],
+    [("f32", "f32", False), ("q4", "bf16", False), ("mixed", "bf16", True), ("q8", "f32", True)],
 )
 def test_mapped_weights_give_the_bits_of_packed_ones_and_no_weight_is_read(
     tmp_path: Path, isa: str, name: str, float_weights: str, is_quantized: bool

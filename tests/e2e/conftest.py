@@ -59,11 +59,16 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 30) -> None:
 
 
 def start_server(
-    folder: Path, model: Path, *, app: str | None = "legato.api.asgi:app", **settings: object
+    folder: Path,
+    model: Path,
+    *,
+    app: str | None = "legato.api.asgi:app",
+    log: Path | None = None,
+    **settings: object,
 ) -> Server:
     """Start uvicorn on the app, as the lesson does, or `legato serve`; ready when this returns."""
     port = free_port()
-    log = folder / f"server-{port}.log"
+    log = log or folder / f"server-{port}.log"
     environment = os.environ | {"LEGATO_MODEL": str(model)}
     environment |= {f"LEGATO_{name.upper()}": str(value) for name, value in settings.items()}
     with log.open("wb") as stream:

@@ -1,4 +1,4 @@
-"""A busy server whose engine is killed: each request's time is explained, and the decisions are made again."""
+"""A busy server whose engine is killed: all time is explained, and all decisions are made again."""
 
 import os
 import signal

@@ -217,6 +217,32 @@ def engine_pid(server: Server) -> int:
     return int(words[words.index("engine", words.index("parent")) + 2].rstrip(","))
 
 
+def listening(pid: int) -> list[str]:
+    """Where a process listens: its sockets that are in the system's tables of TCP, UDP and unix listeners."""
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        target = os.readlink(link)
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    found = []
+    for table, place, state in (("tcp", 9, "0A"), ("tcp6", 9, "0A"), ("udp", 9, ""), ("udp6", 9, "")):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[place] in inodes and fields[3].endswith(state):
+                found.append(f"{table} {fields[1]}")
+    for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]:
+        fields = line.split()
+        accepts = int(fields[3], 16) & 0x10000
+        if fields[6] in inodes and (accepts or len(fields) > 7):
+            found.append(f"unix {fields[7:]}")
+    return found
+
+
+def test_only_the_port_of_http_listens(server: Server) -> None:
+    assert listening(server.process.pid) == [f"tcp 0100007F:{server.port:04X}"]
+    assert listening(engine_pid(server)) == []
+
+
 def test_log_tells_the_start_in_order(server: Server) -> None:
     log = server.log.read_text()
     stages = ["parent pid", "imports", "config", "weights", "pool", "warm", "waiting for work"]

@@ -95,6 +95,7 @@ def test_stream_that_is_not_read_is_aborted_and_the_others_go_on(serving: Server
             assert len(read_to_the_end(connection)) < NUM_KEPT_BYTES
 
 
+@pytest.mark.slow
 def test_plain_answer_that_is_not_read_is_let_go(serving: Server) -> None:
     with open_call(serving, LARGE) as connection:
         wait_until(lambda: "has read nothing of an answer for 2 s" in serving.log.read_text())

@@ -75,6 +75,7 @@ def scripted_core(
     num_pages: int = 32,
     max_queued: int = 100,
     max_queued_tokens: int | None = None,
+    is_fair: bool = True,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Core:
     """Pages of 4 tokens, a context of 64, steps of 16."""
@@ -86,6 +87,7 @@ def scripted_core(
         max_model_len=64,
         max_queued=max_queued,
         max_queued_tokens=max_queued_tokens,
+        is_fair=is_fair,
     )
     cache = CacheConfig(num_pages=num_pages, page_size=4)
     scheduler = Scheduler(
@@ -95,12 +97,15 @@ def scripted_core(
     return Core(CoreParts(scheduler, executor, limits, frozenset({EOS}), lookahead), clock)
 
 
-def make_message(request_id: str, *, prompt_len: int = 3, first_id: int = 10, **params: object) -> AddRequest:
+def make_message(
+    request_id: str, *, prompt_len: int = 3, first_id: int = 10, tenant: str = "", **params: object
+) -> AddRequest:
     return AddRequest(
         request_id=request_id,
         token_ids=[first_id + place for place in range(prompt_len)],
         params=SamplingParams(**{"max_tokens": 5, **params}),
         seed=0,
+        tenant=tenant,
     )
 
 

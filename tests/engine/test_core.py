@@ -318,3 +318,29 @@ def test_those_that_a_free_row_awaits_do_not_count_as_waiting() -> None:
     core = scripted_core(ScriptedExecutor(), max_num_seqs=2, max_queued=1)
     add_all(core, make_message("a"), make_message("b"), make_message("c"))
     assert rejection(core, request_id="d").code == "queue_full"
+
+
+def test_full_queue_still_takes_its_part_of_a_tenant_and_sheds_nobody() -> None:
+    core = scripted_core(ScriptedExecutor(), max_num_seqs=1, max_queued=4)
+    add_all(core, *[make_message(f"greedy{i}", tenant="greedy") for i in range(5)])
+    assert rejection(core, request_id="greedy5", tenant="greedy").code == "queue_full"
+    add_all(core, *[make_message(f"light{i}", tenant="light") for i in range(2)])
+    assert rejection(core, request_id="light2", tenant="light").code == "queue_full"
+    add_all(core, make_message("other", tenant="other"))
+    ended = {output.request_id for output in run_to_end(core) if output.finish_reason is not None}
+    assert ended == {*(f"greedy{i}" for i in range(5)), "light0", "light1", "other"}
+
+
+def test_full_queue_of_tokens_still_takes_its_part_of_a_tenant() -> None:
+    core = scripted_core(ScriptedExecutor(), max_num_seqs=1, max_queued_tokens=8)
+    add_all(core, *[make_message(f"greedy{i}", prompt_len=4, tenant="greedy") for i in range(2)])
+    assert rejection(core, request_id="greedy2", prompt_len=1, tenant="greedy").code == "queue_full"
+    add_all(core, make_message("light0", prompt_len=3, tenant="light"))
+    assert rejection(core, request_id="light1", prompt_len=2, tenant="light").code == "queue_full"
+    add_all(core, make_message("light1", prompt_len=1, tenant="light"))
+
+
+def test_tenants_count_as_one_where_nothing_is_shared_out() -> None:
+    core = scripted_core(ScriptedExecutor(), max_num_seqs=1, max_queued=1, is_fair=False)
+    add_all(core, *[make_message(f"greedy{i}", tenant="greedy") for i in range(2)])
+    assert rejection(core, request_id="light", tenant="light").code == "queue_full"

@@ -20,6 +20,7 @@ from tests.engine.test_exactness import ARRIVALS_AT_ONCE, MODES, NUM_FULL, NUM_S
 from tests.fakes import random_model
 from tests.quantized import FORMATS, as_format
 
+SHORT_FORMATS = [each for each in FORMATS if each != "q8"]  # the head of "mixed" is q8
 CPU_MODES = MODES | {"one thread": {"threads": 1}, "three threads": {"threads": 3}}
 
 
@@ -52,7 +53,7 @@ def test_kernels_are_built_where_they_are_tested() -> None:
     assert "scalar" in instruction_sets(), "build the extension: make setup"
 
 
-@pytest.mark.parametrize("weights", FORMATS)
+@pytest.mark.parametrize("weights", SHORT_FORMATS)
 @pytest.mark.parametrize("mode", CPU_MODES)
 def test_a_request_has_the_bits_that_it_has_alone(
     mode: str, weights: str, monkeypatch: pytest.MonkeyPatch
@@ -87,7 +88,7 @@ def test_keys_and_values_in_int8_keep_the_promise(mode: str) -> None:
     same_bits(found, run_alone(model_of("bf16"), requests, **settings))
 
 
-@pytest.mark.parametrize("weights", FORMATS)
+@pytest.mark.parametrize("weights", SHORT_FORMATS)
 @pytest.mark.parametrize("mode", ARRIVALS_AT_ONCE)
 def test_sharing_a_prefix_on_arrival_leaves_the_bits_alone(mode: str, weights: str) -> None:
     requests = alike_requests(6, prefix_len=90, vocab_size=2048)

@@ -21,6 +21,7 @@ def opened(**params: object) -> Request:
         seed=77,
         priority=-2,
         cache_salt="s",
+        tenant="t",
     )
     return open_request(message, LIMITS, EOS_IDS)
 
@@ -29,6 +30,7 @@ def test_ledger_begins_with_what_the_message_says() -> None:
     request = opened(max_tokens=4)
     assert (request.request_id, request.token_ids, request.prompt_len) == ("r", [3, 4, 5], 3)
     assert (request.max_device_len, request.seed, request.priority, request.cache_salt) == (7, 77, -2, "s")
+    assert request.tenant == "t"
     assert (request.state, request.row, request.output_len) == (RequestState.WAITING, None, 0)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from legato.backends.group_packing import pack_q4, pack_q5, pack_q6
 from legato.backends.stored_weight import to_bfloat16
 from tests.kernels.conftest import open_or_fail
 from tests.kernels.tapes import apply, int32, random_rows, relative_error
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from legato.kernels._native import Device, PackedWeight, Tape, WeightFormat
 
 FLOATS: "list[WeightFormat]" = ["f32", "bf16", "f16"]
-QUANTISED: "list[WeightFormat]" = ["q4", "q8", "i8"]
+QUANTISED: "list[WeightFormat]" = ["q4", "q5", "q6", "q8", "i8"]
 ROUNDS_INPUTS = "avx512_vnni_bf16"  # multiplies pairs of bfloat16, so its inputs are rounded to bfloat16 too
 
 every_format = pytest.mark.parametrize("weight_format", [*FLOATS, *QUANTISED])
@@ -48,11 +49,22 @@ def matrix(weight_format: "WeightFormat", outputs: int, inputs: int) -> Matrix:
         q, scales = rng.integers(-128, 128, (*groups, 32), np.int8), halves(rng.random(groups) / 1000)
         exact = (q * scales[..., None].astype(np.float64)).reshape(outputs, inputs)
         return Matrix("q8", q.reshape(outputs, inputs), scales, None, exact)
-    q, scales = rng.integers(0, 16, (*groups, 32), np.uint8), halves(rng.random(groups) / 50)
-    minimums = halves(-rng.random(groups) / 5)
-    pairs = (q[..., :16] | q[..., 16:] << 4).reshape(outputs, inputs // 2)
+    scales, minimums = halves(rng.random(groups) / 50), halves(-rng.random(groups) / 5)
+    if weight_format == "q6":
+        q, multipliers = (
+            rng.integers(-32, 32, (*groups, 32), np.int8),
+            rng.integers(-128, 128, (*groups, 2), np.int8),
+        )
+        q[0, 0], multipliers[0, 0] = -32, -128  # as far as the integers go
+        packed, scales = pack_q6(q.reshape(-1, 32), multipliers.reshape(-1, 2)), halves(scales / 100)
+        exact = q * np.repeat(scales[..., None].astype(np.float64) * multipliers, 16, axis=-1)
+        return Matrix("q6", packed.reshape(outputs, -1), scales, None, exact.reshape(outputs, inputs))
+    pack, most = (pack_q4, 15) if weight_format == "q4" else (pack_q5, 31)
+    q = rng.integers(0, most + 1, (*groups, 32), np.uint8)
+    q[0, 0] = most
     exact = q * scales[..., None].astype(np.float64) + minimums[..., None]
-    return Matrix("q4", pairs, scales, minimums, exact.reshape(outputs, inputs))
+    packed = pack(q.reshape(-1, 32)).reshape(outputs, -1)
+    return Matrix(weight_format, packed, scales, minimums, exact.reshape(outputs, inputs))
 
 
 def float_matrix(weight_format: "WeightFormat", values: np.ndarray) -> Matrix:

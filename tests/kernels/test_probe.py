@@ -26,7 +26,7 @@ def test_integer_products_have_more_multiply_adds_a_vector_than_floats(device: "
 
 
 def test_probe_that_is_none_is_refused(device: "Device") -> None:
-    with pytest.raises(ValueError, match='no weight format "q5"'):
-        device.probe_multiply("q5", 1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match='no weight format "q7"'):
+        device.probe_multiply("q7", 1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="rounds must be at least 1"):
         device.probe_multiply("f32", 0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from legato.observability.logs import JsonLines, log_format_in_use
+from legato.observability.logs import JsonLines, TextLines, log_format_in_use
 
 
 def logged(message: str, *arguments: object, **options: Any) -> dict[str, Any]:
@@ -58,6 +58,21 @@ def test_process_logs_to_standard_error_and_knows_how(log_format: str, pattern: 
     assert result.stderr.endswith(pattern)
     assert result.stderr.count("\n") == 1
     assert result.stdout == f"{log_format}\n"
+
+
+def test_text_holds_no_line_and_no_escape_that_was_not_meant() -> None:
+    formatter = TextLines("%(levelname)s engine: %(message)s")
+    record = logging.LogRecord(
+        "test", logging.ERROR, "", 0, "no model %s", ("a\nERROR engine: b\x1b[31m",), None
+    )
+    assert formatter.format(record) == "ERROR engine: no model a\n    ERROR engine: b\\x1b[31m"
+    try:
+        raise ValueError("a\nERROR engine: b\r\x1b[31m")
+    except ValueError:
+        record.exc_info = sys.exc_info()
+    lines = formatter.format(record).splitlines()
+    assert all(line.startswith("    ") for line in lines[1:])
+    assert all(map(str.isprintable, lines))
 
 
 def test_process_that_was_not_set_up_logs_text() -> None:

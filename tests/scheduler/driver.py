@@ -10,8 +10,9 @@ from legato.core.request import Request
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.executor.request_table import RequestTable
 from legato.kvcache.manager import KVCacheManager
+from legato.scheduler.events import Broken, Event, NewToken
 from legato.scheduler.policy import make_policy
-from legato.scheduler.scheduler import Broken, Event, NewToken, Scheduler
+from legato.scheduler.scheduler import Scheduler
 from legato.sim import fake_model
 from legato.sim.fake_device import FakeDevice
 
@@ -55,6 +56,8 @@ def make_scheduler(
     enable_prefix_caching: bool = True,
     max_preemptions: int = 3,
     max_step_scores: int = 64,
+    is_fair: bool = True,
+    fair_step_tokens: int = 4,
 ) -> Scheduler:
     config = SchedulerConfig(
         max_num_seqs=max_num_seqs,
@@ -64,6 +67,8 @@ def make_scheduler(
         max_model_len=1 << 16,
         max_preemptions=max_preemptions,
         max_step_scores=max_step_scores,
+        is_fair=is_fair and batching == "continuous",
+        fair_step_tokens=fair_step_tokens,
     )
     cache = CacheConfig(num_pages=num_pages, page_size=page_size, enable_prefix_caching=enable_prefix_caching)
     clock = iter(range(1 << 30))

@@ -17,7 +17,7 @@ def worlds(seeds: range, start_every: int | None = None) -> list[list[AnyFrame]]
 
 @pytest.mark.parametrize("start_every", [None, 2])
 def test_random_worlds_are_decided_the_same_way_again(start_every: int | None) -> None:
-    num_starts = num_preempted = num_aborted = num_shared = 0
+    num_starts = num_preempted = num_aborted = num_shared = num_tenants = 0
     policies = set()
     for frames in worlds(range(20), start_every):
         replay = Replay()
@@ -25,8 +25,9 @@ def test_random_worlds_are_decided_the_same_way_again(start_every: int | None) -
         assert replay.num_steps == sum(isinstance(frame, Planned) for frame in frames)
         for frame in frames:
             match frame:
-                case Start(batching=batching, nodes=nodes, tables=tables):
+                case Start(batching=batching, nodes=nodes, tables=tables, service=service):
                     policies.add(batching)
+                    num_tenants = max(num_tenants, len(service))
                     num_starts += bool(nodes and tables)
                 case Planned(chunks=chunks, preempted=preempted):
                     num_preempted += len(preempted)
@@ -35,7 +36,7 @@ def test_random_worlds_are_decided_the_same_way_again(start_every: int | None) -
                     num_aborted += 1
     assert policies == {"continuous", "prefill-first", "static"}
     assert min(num_preempted, num_aborted, num_shared) > 3
-    assert start_every is None or num_starts > 10
+    assert start_every is None or (num_starts > 10 and num_tenants > 1)
 
 
 def test_another_policy_is_noticed_with_both_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,9 +60,8 @@ def test_another_chunk_length_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_another_end_is_noticed() -> None:
     frames = worlds(range(1))[0]
     ends = [index for index, frame in enumerate(frames) if isinstance(frame, Updated) and frame.ended]
-    number, reason = frames[ends[0]].ended[0]
-    other = "stop" if reason == "length" else "length"
-    frames[ends[0]] = msgspec.structs.replace(frames[ends[0]], ended=[(number, other)])
+    number, _ = frames[ends[0]].ended[0]
+    frames[ends[0]] = msgspec.structs.replace(frames[ends[0]], ended=[(number, "timeout")])
     difference = Replay().follow(frames)
     assert difference is not None
     assert difference.recorded != difference.replayed

@@ -46,6 +46,7 @@ async def open_stream(
     deadlines = Deadlines.of(request)
     if len(server.api_key) > 1:  # how long a prefix of another's prompt takes would tell that it is known
         options["cache_salt"] = f"{request.state.tenant}/{options.get('cache_salt', '')}"
+        options["tenant"] = request.state.tenant
     fields = {"prompt": prompt_field, "grammar": grammar_field}
     received_at: float = request.state.received_at
     if server.ttft_limit_s:

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Iterator
 from pathlib import Path
 
+from legato.core.descriptors import hard_descriptor_limit, max_connections
 from legato.engine.memory import free_memory_bytes, machine_memory_bytes, usable_memory_bytes
 from legato.kernels.threads import UsableCores, usable_cores
 
@@ -16,6 +17,7 @@ def lines() -> Iterator[tuple[str, str]]:
     yield "platform", platform.platform()
     yield "processor", processor()
     yield "cores", _cores(usable_cores())
+    yield "connections", _connections()
     yield "memory", _memory(usable_memory_bytes(), free_memory_bytes(), machine_memory_bytes())
 
 
@@ -39,6 +41,12 @@ def _cores(cores: UsableCores) -> str:
         f"{cores.num_usable} may compute: affinity allows {cores.num_cpus} of {os.cpu_count()} hardware"
         f" threads, on {cores.num_cores} physical cores; {granted}"
     )
+
+
+def _connections() -> str:
+    """As many as a server may have, which raises the limit for itself."""
+    num_descriptors = hard_descriptor_limit()
+    return f"up to {max_connections(num_descriptors)} at once, of {num_descriptors} descriptors (ulimit -Hn)"
 
 
 def _memory(usable_bytes: int, free_bytes: int, machine_bytes: int) -> str:

@@ -12,12 +12,15 @@ import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from legato.api.errors import ErrorAnswer, retry_headers
+from legato.api.transport.request_scope import PROBED_PATHS
 from legato.api.transport.slow_readers import CUT
 
 logger = logging.getLogger(__name__)
 
 MAX_CRUMBS = 4096  # pieces of a body whose mean is below MIN_PIECE_BYTES
 MIN_PIECE_BYTES = 64
+RETRY_S = 1.0  # for who finds all connections taken
 
 
 class WholesaleConnection(h11.Connection):
@@ -41,8 +44,15 @@ class WholesaleConnection(h11.Connection):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """send_timeout_s: in which a client must take something of what is left of an answer that is complete."""
+    """What a connection may cost.
 
+    max_connections  clients beyond these get 503, so that descriptors are left; only probes are answered
+    head_timeout_s   until the head of a request is complete
+    send_timeout_s   in which a client must take something of what is left of an answer that is complete
+    """
+
+    max_connections: int = sys.maxsize
+    head_timeout_s: float = 15.0
     send_timeout_s: float = 60.0
 
 
@@ -53,18 +63,42 @@ class WholesaleProtocol(H11Protocol):
         super().__init__(*args, **kwargs)
         self._limits = limits or ConnectionLimits()
         self._unsent_watch: asyncio.TimerHandle | None = None
+        self._head_watch: asyncio.TimerHandle | None = None
         self.app = partial(_call, self.app, self._cut)
         limit = self.config.h11_max_incomplete_event_size
         self.conn = WholesaleConnection(h11.SERVER, *([] if limit is None else [limit]))
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch_head()
+        if len(self.connections) > self._limits.max_connections:
+            self.app = partial(_refuse, self.app, self._limits.max_connections)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch_head()
+
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._stop_watch()
+        self._stop_unsent_watch()
         self._watch_unsent(sys.maxsize)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_watch()
+        self._stop_unsent_watch()
+        self._stop_head_watch()
         super().connection_lost(exc)
+
+    def _watch_head(self) -> None:
+        """Give a head that has begun, or the first of a connection, its time; others come when they come."""
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_head_watch()
+        elif self._head_watch is None and (self.cycle is None or self.conn.trailing_data[0]):
+            self._head_watch = self.loop.call_later(self._limits.head_timeout_s, self.transport.abort)
+
+    def _stop_head_watch(self) -> None:
+        if self._head_watch is not None:
+            self._head_watch.cancel()
+            self._head_watch = None
 
     def _watch_unsent(self, num_before: int) -> None:
         """See that the rest of an answer gets shorter: nobody else does, once it is complete."""
@@ -80,7 +114,7 @@ class WholesaleProtocol(H11Protocol):
                 self._limits.send_timeout_s, self._watch_unsent, num_unsent
             )
 
-    def _stop_watch(self) -> None:
+    def _stop_unsent_watch(self) -> None:
         if self._unsent_watch is not None:
             self._unsent_watch.cancel()
 
@@ -98,4 +132,17 @@ class WholesaleProtocol(H11Protocol):
 async def _call(app: ASGIApp, cut: Callable[[], None], scope: Scope, receive: Receive, send: Send) -> None:
     """Let the app close the connection."""
     scope["extensions"] = {CUT: cut}
+    await app(scope, receive, send)
+
+
+async def _refuse(app: ASGIApp, limit: int, scope: Scope, receive: Receive, send: Send) -> None:
+    """One client too many; who asks whether the server lives is not one."""
+    if scope["type"] == "http" and not scope["path"].endswith(PROBED_PATHS):
+        app = ErrorAnswer(
+            status=503,
+            message=f"{limit} connections are open, as many as this server may have; try again soon",
+            type="overloaded",
+            code="too_many_connections",
+            headers={**retry_headers(RETRY_S), "connection": "close"},
+        ).response(scope)
     await app(scope, receive, send)

@@ -11,6 +11,9 @@ from legato.sim.scenario import Scenario, random_scenario
 from legato.sim.shrink import shrink
 from legato.sim.world import SimulationError, simulate
 
+SHOWN_EVERY = 100  # scenarios, on a terminal
+LOGGED_EVERY = 5_000
+
 
 class FailedScenarioError(LegatoError):
     """A scenario went wrong; the text says how, and how to see it again."""
@@ -45,10 +48,21 @@ def run(arguments: argparse.Namespace) -> int:
         except SimulationError as error:
             raise _explained(f"seed {seed}", scenario, error, Path(arguments.output)) from error
         seed += 1
-        if sys.stderr.isatty() and seed % 100 == 0:
-            print(f"\r{seed - arguments.seed} scenarios, {num_steps} steps", end="", file=sys.stderr)
+        _show_progress(seed, seed - arguments.seed, num_steps)
     print(f"{seed - arguments.seed} scenarios, {num_steps} steps: nothing went wrong")
     return 0
+
+
+def _show_progress(next_seed: int, num_scenarios: int, num_steps: int) -> None:
+    """In place on a terminal; in a log a line now and then, with what to go on with after an interruption."""
+    if sys.stderr.isatty() and num_scenarios % SHOWN_EVERY == 0:
+        print(f"\r{num_scenarios} scenarios, {num_steps} steps", end="", file=sys.stderr)
+    elif num_scenarios % LOGGED_EVERY == 0:
+        print(
+            f"{num_scenarios} scenarios, {num_steps} steps; go on with --seed {next_seed}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def simulate_file(file: Path) -> int:

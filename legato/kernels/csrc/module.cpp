@@ -33,7 +33,8 @@ namespace {
 using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>>;
 
-constexpr std::array<const char*, 6> kFormatNames = {"f32", "bf16", "f16", "q4", "q8", "i8"};  // in the order of Format
+constexpr std::array<const char*, 8> kFormatNames = {"f32", "bf16", "f16", "q4",
+                                                     "q8",  "i8",   "q5",  "q6"};  // in the order of Format
 constexpr std::array<const char*, 4> kActivationNames = {"silu", "gelu", "gelu_tanh", "relu"};  // of Activation
 
 template <size_t size>
@@ -50,7 +51,13 @@ Format format_named(const std::string& name) {
     return static_cast<Format>(index_named("weight format", name, kFormatNames));
 }
 
-bool has_groups(Format format) { return format == Format::Q4 || format == Format::Q8; }
+bool has_minimums(Format format) { return format == Format::Q4 || format == Format::Q5; }
+bool has_groups(Format format) { return has_minimums(format) || format == Format::Q6 || format == Format::Q8; }
+
+// Columns of values for a group of 32 inputs.
+int64_t group_columns(Format format) {
+    return format == Format::Q4 ? 16 : format == Format::Q5 ? 20 : format == Format::Q6 ? 26 : kGroup;
+}
 
 struct Weight {
     PackedWeight packed;
@@ -70,7 +77,7 @@ void check_values(Format format, const AnyArray& values) {
     require(values.ndim() == 2 && values.shape(0) >= 1 && values.shape(1) >= 1, "values: must be a matrix, not empty");
     const nb::dlpack::dtype wanted = format == Format::F32                             ? nb::dtype<float>()
                                      : format == Format::BF16 || format == Format::F16 ? nb::dtype<uint16_t>()
-                                     : format == Format::Q4                            ? nb::dtype<uint8_t>()
+                                     : group_columns(format) != kGroup                 ? nb::dtype<uint8_t>()
                                                                                        : nb::dtype<int8_t>();
     if (values.dtype() != wanted) {
         throw nb::type_error(("values: wrong dtype for " + std::string(kFormatNames[static_cast<size_t>(format)])).c_str());
@@ -94,7 +101,10 @@ std::unique_ptr<Weight> pack(Device& device, const std::string& format_name, con
     const auto format = format_named(format_name);
     check_values(format, values);
     const auto outputs = static_cast<int64_t>(values.shape(0));
-    const auto inputs = static_cast<int64_t>(values.shape(1)) * (format == Format::Q4 ? 2 : 1);
+    const auto columns_of_group = group_columns(format), num_columns = static_cast<int64_t>(values.shape(1));
+    require(columns_of_group == kGroup || num_columns % columns_of_group == 0,
+            "values: must have a multiple of " + std::to_string(columns_of_group) + " columns in this format");
+    const auto inputs = columns_of_group == kGroup ? num_columns : num_columns / columns_of_group * kGroup;
     check_inputs(format, inputs);
     const auto columns = has_groups(format) ? inputs / kGroup : 1;
     const WeightSource source{format,
@@ -102,7 +112,7 @@ std::unique_ptr<Weight> pack(Device& device, const std::string& format_name, con
                               inputs,
                               values.data(),
                               checked_scales("scales", scales, has_groups(format) || format == Format::I8, outputs, columns),
-                              checked_scales("minimums", minimums, format == Format::Q4, outputs, columns)};
+                              checked_scales("minimums", minimums, has_minimums(format), outputs, columns)};
 
     nb::gil_scoped_release released;
     const auto num_bytes = device.kernels.packed_bytes(format, outputs, inputs);
@@ -172,6 +182,14 @@ std::vector<float> copied(const Vector& array) { return {array.data(), array.dat
 
 std::vector<float> copied(const std::optional<Vector>& array) {
     return array ? copied(*array) : std::vector<float>();
+}
+
+// Of a tuple of PackedWeight, which the caller keeps alive and which keeps its elements.
+std::vector<PackedWeight> packed_of(const nb::tuple& weights) {
+    require(weights.size() >= 1, "weight: none");
+    std::vector<PackedWeight> all;
+    for (const auto weight : weights) all.push_back(nb::cast<const Weight&>(weight).packed);
+    return all;
 }
 
 int activate(Tape& tape, int x, const std::string& function, bool is_gated) {
@@ -263,13 +281,25 @@ void bind_tape(nb::module_& m) {
         .def(
             "linear",
             [](Tape& self, int x, const Weight& weight, const std::optional<Vector>& bias) {
-                return self.linear(x, weight.packed, copied(bias));
+                return self.linear(x, {weight.packed}, copied(bias));
+            },
+            "x"_a, "weight"_a, "bias"_a.noconvert() = nb::none(), nb::keep_alive<1, 3>())
+        .def(
+            "linear",
+            [](Tape& self, int x, const nb::tuple& weights, const std::optional<Vector>& bias) {
+                return self.linear(x, packed_of(weights), copied(bias));
             },
             "x"_a, "weight"_a, "bias"_a.noconvert() = nb::none(), nb::keep_alive<1, 3>())
         .def(
             "add_linear",
             [](Tape& self, int into, int x, const Weight& weight, const std::optional<Vector>& bias) {
-                self.add_linear(into, x, weight.packed, copied(bias));
+                self.add_linear(into, x, {weight.packed}, copied(bias));
+            },
+            "into"_a, "x"_a, "weight"_a, "bias"_a.noconvert() = nb::none(), nb::keep_alive<1, 4>())
+        .def(
+            "add_linear",
+            [](Tape& self, int into, int x, const nb::tuple& weights, const std::optional<Vector>& bias) {
+                self.add_linear(into, x, packed_of(weights), copied(bias));
             },
             "into"_a, "x"_a, "weight"_a, "bias"_a.noconvert() = nb::none(), nb::keep_alive<1, 4>())
         .def("add", &Tape::add, "a"_a, "b"_a)

@@ -18,6 +18,9 @@ enum class Format : int32_t {
     Q4 = 3,    // source: Groups of 32 along inputs: 4-bit unsigned q, value = q * scale + minimum (Q4_0, Q4_1)
     Q8 = 4,    // source: groups of 32 along inputs: int8 q, value = q * scale (Q8_0)
     I8 = 5,    // source: int8 [outputs, inputs], one scale an output
+    Q5 = 6,    // source: as Q4, 5-bit q (Q5_0, Q5_1)
+    Q6 = 7,    // source: groups of 32 along inputs: 6-bit q from -32 to 31, an int8 multiplier for each half of a group,
+               // value = q * (scale * multiplier) (Q6_K)
 };
 
 // Functions of one number, in legato/program/ops.py: Activation.
@@ -27,9 +30,9 @@ constexpr int64_t kGroup = 32;  // inputs that share a scale
 
 // Weights as the loader gives them. Unused pointers are null.
 //   values     F32/BF16/F16/I8: [outputs, inputs]; Q8: int8 [outputs, inputs];
-//              Q4: two a byte, [outputs, inputs / 2]: byte j of a group holds q[j] low and q[j + 16] high
-//   scales     Q4, Q8: float32 [outputs, inputs / 32], kept as halves, so halves to begin with; I8: float32 [outputs]
-//   minimums   Q4: float32 [outputs, inputs / 32], likewise kept as halves
+//              Q4, Q5, Q6: bytes [outputs, inputs / 32, 16, 20 or 26], as legato/backends/group_packing.py makes them
+//   scales     of groups: float32 [outputs, inputs / 32], kept as halves, so halves to begin with; I8: float32 [outputs]
+//   minimums   Q4, Q5: float32 [outputs, inputs / 32], likewise kept as halves
 struct WeightSource {
     Format format;
     int64_t outputs, inputs;
@@ -58,6 +61,9 @@ constexpr int64_t kRefinedShare = 2;  // one group of so many may be refined
 //   fine_q       int8 [rows, inputs / 64, 32], of the groups in `refined`
 //   fine_scales  float32 [rows, inputs / 64]
 //   fine_sums    like fine_scales
+//   offsets      int32 [rows, inputs / 16], for each half of a group two int16: -32 times the sum of those q whose place
+//                has bit 1 clear, then of the others; null where no product reads it
+//   fine_offsets int32 [rows, inputs / 64, 2], of the groups in `refined`
 struct Int8Rows {
     int8_t* q;
     float* scales;
@@ -66,12 +72,16 @@ struct Int8Rows {
     int8_t* fine_q;
     float* fine_scales;
     float* fine_sums;
+    int32_t* offsets;
+    int32_t* fine_offsets;
 };
+
+constexpr bool reads_offsets(Format format) { return format == Format::Q6; }
 
 // Rows of activations, in the format that the product reads; the other pointers may be null.
 //   values  float32 [rows, inputs]
 //   halves  bfloat16 bits [rows, inputs], a zero after each row of an odd number
-//   int8    with a scale a group, for Q4, Q8 and I8
+//   int8    with a scale a group, for quantised weights
 struct Activations {
     int64_t rows, inputs;
     const float* values;
@@ -149,10 +159,10 @@ struct Kernels {
     // One output's weights as float32 [inputs]: a row of an embedding that shares its weights with a product.
     void (*unpack_row)(const PackedWeight& weight, int64_t output, float* out);
 
-    // out[row, output] (+= when add) for all rows and the outputs of panels [begin, end); out is [rows, outputs].
-    // bias, [outputs] or null, is added to the product before that.
-    void (*linear)(const PackedWeight& weight, const Activations& x, const float* bias, float* out, bool add,
-                   int64_t begin, int64_t end);
+    // out[row, output] (+= when add) for all rows and the outputs of panels [begin, end); rows of out are out_stride
+    // floats apart. bias, [outputs] or null, is added to the product before that.
+    void (*linear)(const PackedWeight& weight, const Activations& x, const float* bias, float* out, int64_t out_stride,
+                   bool add, int64_t begin, int64_t end);
 
     // What `linear` reads its rows as, with weights of this format.
     RowFormat (*row_format)(Format format);

@@ -20,12 +20,14 @@
 //               fma(a, b, c)                        a * b + c; rounded once, but twice by the scalar set
 //               reduce_add(v) reduce_max(v)         over the lanes
 //   F64         kLanes doubles, zero as F64{}: add_wide(F64 sum, F32 v) reduce_add(sum)
-//   I32         set1 add sub bit_and bit_or shift_left<n> shift_right<n> (arithmetic) lane_ids() = 0, 1, 2, ...
+//   I32         set1 add sub mul bit_and bit_or shift_left<n> shift_right<n> (arithmetic) lane_ids() = 0, 1, 2, ...
 //   both        less(a, b) equal(a, b) -> Mask; select(mask, a, b): a where true, else b; any(mask)
 //   conversion  to_i32(F32) (rounds to nearest even) to_f32(I32) round(F32); as_i32(F32) as_f32(I32) (the bits)
 //   bytes       a lane of an I32 is also four bytes; dot adds the sum of four products of bytes, exactly
-//               dot(U4Sum sum, U4Bytes w, I32 x)    w 0..15, x -127..127; at most 8 calls to a sum, from U4Sum{} on
-//               to_i32(U4Sum)                       the totals
+//               dot(U6Sum sum, U6Bytes w, I32 x)    w 0..63, x -127..127, from U6Sum{} on
+//               u6_sum(I32)                         a sum to begin with: two int16, of even and of odd pairs of bytes
+//               to_i32(U6Sum)                       the totals, if those of even and of odd pairs of bytes are below
+//                                                   2^15: then what came before may have been above it
 //               dot(I32 sum, I8Bytes w, I32 x)      w -128..127, of i8_bytes(I32)
 //   kRegisters  how many vectors the machine names: what tiles are sized by
 //   kDotsBf16   whether there is dot_bf16(F32 sum, w, x): pairs of bfloat16 in a lane's word, multiplied and summed

@@ -47,6 +47,7 @@ static inline float reduce_max(F32 v) {
 
 static inline I32 add(I32 a, I32 b) { return _mm256_add_epi32(a, b); }
 static inline I32 sub(I32 a, I32 b) { return _mm256_sub_epi32(a, b); }
+static inline I32 mul(I32 a, I32 b) { return _mm256_mullo_epi32(a, b); }
 static inline I32 bit_and(I32 a, I32 b) { return _mm256_and_si256(a, b); }
 static inline I32 bit_or(I32 a, I32 b) { return _mm256_or_si256(a, b); }
 template <int n> static inline I32 shift_left(I32 v) { return _mm256_slli_epi32(v, n); }
@@ -101,12 +102,12 @@ static inline double reduce_add(F64 sum) {
     return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
-struct U4Bytes {
+struct U6Bytes {
     __m256i bytes;
 };
 
-// Pairs of products gather in 16 bits: 8 calls of 2 * 15 * 127 stay below 2^15.
-struct U4Sum {
+// Pairs of products, at most 2 * 63 * 127, gather in 16 bits, which wrap around: the last sum alone must fit.
+struct U6Sum {
     __m256i pairs;
 };
 
@@ -123,10 +124,11 @@ static inline I32 opaque(I32 v) {
 }
 
 static inline I32 add_pairs(__m256i words) { return _mm256_madd_epi16(words, _mm256_set1_epi16(1)); }
-static inline U4Sum dot(U4Sum sum, U4Bytes w, I32 x) {
+static inline U6Sum dot(U6Sum sum, U6Bytes w, I32 x) {
     return {opaque(_mm256_add_epi16(sum.pairs, _mm256_maddubs_epi16(w.bytes, x)))};
 }
-static inline I32 to_i32(U4Sum sum) { return add_pairs(sum.pairs); }
+static inline U6Sum u6_sum(I32 pairs) { return {pairs}; }
+static inline I32 to_i32(U6Sum sum) { return add_pairs(sum.pairs); }
 static inline I8Bytes i8_bytes(I32 w) { return {_mm256_abs_epi8(w), w}; }
 static inline I32 dot(I32 sum, I8Bytes w, I32 x) {
     return opaque(add(sum, add_pairs(_mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(x, w.sign)))));

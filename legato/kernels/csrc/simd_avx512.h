@@ -49,6 +49,7 @@ static inline float reduce_max(F32 v) {
 
 static inline I32 add(I32 a, I32 b) { return _mm512_add_epi32(a, b); }
 static inline I32 sub(I32 a, I32 b) { return _mm512_sub_epi32(a, b); }
+static inline I32 mul(I32 a, I32 b) { return _mm512_mullo_epi32(a, b); }
 static inline I32 bit_and(I32 a, I32 b) { return _mm512_and_si512(a, b); }
 static inline I32 bit_or(I32 a, I32 b) { return _mm512_or_si512(a, b); }
 template <int n> static inline I32 shift_left(I32 v) { return _mm512_slli_epi32(v, n); }
@@ -112,24 +113,28 @@ struct I8Bytes {
 static inline I8Bytes i8_bytes(I32 w) { return {_mm512_abs_epi8(w), _mm512_movepi8_mask(w)}; }
 static inline I32 signed_by(I8Bytes w, I32 x) { return _mm512_mask_sub_epi8(x, w.negative, _mm512_setzero_si512(), x); }
 
-struct U4Bytes {
+struct U6Bytes {
     __m512i bytes;
 };
 
 #ifdef __AVX512VNNI__
 
-struct U4Sum {
+struct U6Sum {
     __m512i total;
 };
 
-static inline U4Sum dot(U4Sum sum, U4Bytes w, I32 x) { return {_mm512_dpbusd_epi32(sum.total, w.bytes, x)}; }
-static inline I32 to_i32(U4Sum sum) { return sum.total; }
+static inline U6Sum dot(U6Sum sum, U6Bytes w, I32 x) { return {_mm512_dpbusd_epi32(sum.total, w.bytes, x)}; }
+static inline U6Sum u6_sum(I32 pairs) {
+    return {add(shift_right<16>(shift_left<16>(pairs)), shift_right<16>(pairs))};
+}
+static inline I32 to_i32(U6Sum sum) { return sum.total; }
 static inline I32 dot(I32 sum, I8Bytes w, I32 x) { return _mm512_dpbusd_epi32(sum, w.magnitude, signed_by(w, x)); }
 
 #else
 
-// Pairs of products gather in 16 bits: 8 calls of 2 * 15 * 127 stay below 2^15, as do 2 * 128 * 127.
-struct U4Sum {
+// Pairs of products, at most 2 * 63 * 127, gather in 16 bits, which wrap around: the last sum alone must fit, as must
+// 2 * 128 * 127 of 8-bit weights.
+struct U6Sum {
     __m512i pairs;
 };
 
@@ -141,10 +146,11 @@ static inline I32 opaque(I32 v) {
 }
 
 static inline I32 add_pairs(__m512i words) { return _mm512_madd_epi16(words, _mm512_set1_epi16(1)); }
-static inline U4Sum dot(U4Sum sum, U4Bytes w, I32 x) {
+static inline U6Sum dot(U6Sum sum, U6Bytes w, I32 x) {
     return {opaque(_mm512_add_epi16(sum.pairs, _mm512_maddubs_epi16(w.bytes, x)))};
 }
-static inline I32 to_i32(U4Sum sum) { return add_pairs(sum.pairs); }
+static inline U6Sum u6_sum(I32 pairs) { return {pairs}; }
+static inline I32 to_i32(U6Sum sum) { return add_pairs(sum.pairs); }
 static inline I32 dot(I32 sum, I8Bytes w, I32 x) {
     return opaque(add(sum, add_pairs(_mm512_maddubs_epi16(w.magnitude, signed_by(w, x)))));
 }

@@ -41,6 +41,7 @@ static inline float reduce_max(F32 v) { return vmaxvq_f32(v); }
 
 static inline I32 add(I32 a, I32 b) { return vaddq_s32(a, b); }
 static inline I32 sub(I32 a, I32 b) { return vsubq_s32(a, b); }
+static inline I32 mul(I32 a, I32 b) { return vmulq_s32(a, b); }
 static inline I32 bit_and(I32 a, I32 b) { return vandq_s32(a, b); }
 static inline I32 bit_or(I32 a, I32 b) { return vorrq_s32(a, b); }
 template <int n> static inline I32 shift_left(I32 v) { return vshlq_n_s32(v, n); }
@@ -94,11 +95,11 @@ static inline double reduce_add(F64 sum) {
     return vgetq_lane_f64(two, 0) + vgetq_lane_f64(two, 1);
 }
 
-struct U4Bytes {
+struct U6Bytes {
     int32x4_t bytes;
 };
 
-struct U4Sum {
+struct U6Sum {
     int32x4_t total;
 };
 
@@ -108,5 +109,8 @@ struct I8Bytes {
 
 static inline I8Bytes i8_bytes(I32 w) { return {vreinterpretq_s8_s32(w)}; }
 static inline I32 dot(I32 sum, I8Bytes w, I32 x) { return vdotq_s32(sum, w.bytes, vreinterpretq_s8_s32(x)); }
-static inline U4Sum dot(U4Sum sum, U4Bytes w, I32 x) { return {dot(sum.total, i8_bytes(w.bytes), x)}; }
-static inline I32 to_i32(U4Sum sum) { return sum.total; }
+static inline U6Sum dot(U6Sum sum, U6Bytes w, I32 x) { return {dot(sum.total, i8_bytes(w.bytes), x)}; }
+static inline U6Sum u6_sum(I32 pairs) {
+    return {add(shift_right<16>(shift_left<16>(pairs)), shift_right<16>(pairs))};
+}
+static inline I32 to_i32(U6Sum sum) { return sum.total; }

@@ -53,6 +53,7 @@ static inline F32 reduce_max(F32 v) { return v; }
 
 static inline I32 add(I32 a, I32 b) { return a + b; }
 static inline I32 sub(I32 a, I32 b) { return a - b; }
+static inline I32 mul(I32 a, I32 b) { return a * b; }
 static inline I32 bit_and(I32 a, I32 b) { return a & b; }
 static inline I32 bit_or(I32 a, I32 b) { return a | b; }
 template <int n> static inline I32 shift_left(I32 v) { return static_cast<I32>(static_cast<uint32_t>(v) << n); }
@@ -90,11 +91,11 @@ using F64 = double;
 static inline F64 add_wide(F64 sum, F32 v) { return sum + v; }
 static inline double reduce_add(F64 sum) { return sum; }
 
-struct U4Bytes {
+struct U6Bytes {
     int32_t bytes;
 };
 
-struct U4Sum {
+struct U6Sum {
     int32_t total;
 };
 
@@ -108,7 +109,8 @@ static inline int32_t dot_bytes(int32_t a, int32_t b) {
     return sum;
 }
 
-static inline U4Sum dot(U4Sum sum, U4Bytes w, I32 x) { return {sum.total + dot_bytes(w.bytes, x)}; }
-static inline I32 to_i32(U4Sum sum) { return sum.total; }
+static inline U6Sum dot(U6Sum sum, U6Bytes w, I32 x) { return {sum.total + dot_bytes(w.bytes, x)}; }
+static inline U6Sum u6_sum(I32 pairs) { return {shift_right<16>(shift_left<16>(pairs)) + shift_right<16>(pairs)}; }
+static inline I32 to_i32(U6Sum sum) { return sum.total; }
 static inline I8Bytes i8_bytes(I32 w) { return {w}; }
 static inline I32 dot(I32 sum, I8Bytes w, I32 x) { return sum + dot_bytes(w.bytes, x); }

@@ -34,7 +34,10 @@ class SavedTable(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SavedRequest(msgspec.Struct, frozen=True, array_like=True):
-    """The ledger of one request (core/request.py); `names` of its known tokens' full pages."""
+    """The ledger of one request (core/request.py); `names` of its known tokens' full pages.
+
+    tenant  a number for it; 0 is the one without a name
+    """
 
     number: Number
     known_len: Count
@@ -53,6 +56,8 @@ class SavedRequest(msgspec.Struct, frozen=True, array_like=True):
     num_preemptions: Count = 0
     last_turn: int = -1
     pages_written: Count = 0
+    tenant: Count = 0
+    num_yields: Count = 0
 
 
 class Start(Frame, frozen=True):
@@ -61,6 +66,7 @@ class Start(Frame, frozen=True):
     requests    in order of arrival
     nodes       those that are held first, then the others, the one to be evicted first last
     free_pages  the next one to be taken last
+    service     of each known tenant, by its number
     round       numbers of the open round's members, with static batching
     """
 
@@ -72,6 +78,7 @@ class Start(Frame, frozen=True):
     tables: list[SavedTable]
     free_pages: list[Count]
     round: list[Number]
+    service: dict[Count, int]
 
 
 class Arrived(Frame, frozen=True):

@@ -126,6 +126,18 @@ def salts_of(service: FakeService, keys: tuple[str, ...]) -> list[str]:
     return [submission["cache_salt"] for submission in service.generator.submissions]
 
 
+def test_engine_is_shared_between_the_holders_of_several_keys(service: FakeService) -> None:
+    salts_of(service, KEYS)
+    tenants = [submission["tenant"] for submission in service.generator.submissions]
+    assert tenants[0] == tenants[1] != tenants[2] == tenants[3]
+
+
+def test_one_key_is_no_party_of_its_own(service: FakeService) -> None:
+    client = TestClient(create_app({"fake": service}, ServerConfig(api_key=("alpha",))))
+    client.post("/v1/completions", json={"prompt": "a"}, headers={"authorization": "Bearer alpha"})
+    assert "tenant" not in service.generator.submissions[0]
+
+
 def test_holders_of_different_keys_share_no_cached_prefix(service: FakeService) -> None:
     salts = salts_of(service, KEYS)
     assert len(set(salts)) == 6

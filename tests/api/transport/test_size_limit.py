@@ -29,21 +29,6 @@ def test_body_size(client: TestClient, num_bytes: int, status: int) -> None:
         assert response.json()["error"]["code"] == "body_too_large"
 
 
-@pytest.mark.parametrize(("num_lines", "status"), [(99, 200), (100, 200), (101, 431)])
-def test_header_lines(client: TestClient, num_lines: int, status: int) -> None:
-    own = len(client.build_request("GET", "/v1/models").headers.raw)
-    headers = [(f"x-{number}", "1") for number in range(num_lines - own)]
-    assert client.get("/v1/models", headers=headers).status_code == status
-
-
-@pytest.mark.parametrize(("excess", "status"), [(-1, 200), (0, 200), (1, 431)])
-def test_header_bytes(client: TestClient, excess: int, status: int) -> None:
-    raw = client.build_request("GET", "/v1/models", headers={"x-big": ""}).headers.raw
-    own = sum(len(name) + len(value) for name, value in raw)
-    headers = {"x-big": "x" * (LIMITS["header"].maximum - own + excess)}
-    assert client.get("/v1/models", headers=headers).status_code == status
-
-
 async def call(
     pieces: list[bytes], *, headers: Any = (), body_time_s: float = 15.0
 ) -> tuple[int, list[bytes]]:

@@ -3,6 +3,8 @@
 import asyncio
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from threading import Thread
 
 import h11
@@ -10,7 +12,12 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from legato.cli.serving.http_protocol import MAX_CRUMBS, WholesaleConnection, WholesaleProtocol
+from legato.cli.serving.http_protocol import (
+    MAX_CRUMBS,
+    ConnectionLimits,
+    WholesaleConnection,
+    WholesaleProtocol,
+)
 
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
@@ -69,9 +76,18 @@ async def length_of_body(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.fixture
 def port() -> Iterator[int]:
+    yield from serve()
+
+
+def serve(limits: ConnectionLimits | None = None) -> Iterator[int]:
+    """The port of a server that runs until the iterator ends."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(
-            length_of_body, http=WholesaleProtocol, lifespan="off", log_config=None, log_level="critical"
+            length_of_body,
+            http=partial(WholesaleProtocol, limits=limits),  # type: ignore[arg-type]
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
         )
         server = uvicorn.Server(config)
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -116,3 +132,39 @@ def test_server_that_has_answered_already_only_closes(port: int) -> None:
 def test_body_in_usual_pieces_is_served(port: int) -> None:
     closing = HEAD.replace(b"host: x", b"host: x\r\nconnection: close")
     assert exchange(port, closing + chunks(5000, 100) + END).endswith(b"\r\n\r\n500000")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: x\r\n"])
+def test_client_that_does_not_finish_a_head_is_left(sent: bytes) -> None:
+    with contextmanager(serve)(ConnectionLimits(head_timeout_s=0.2)) as port:
+        assert exchange(port, sent) == b""
+
+
+def test_client_may_be_silent_between_two_requests() -> None:
+    request = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\na"
+    with (
+        contextmanager(serve)(ConnectionLimits(head_timeout_s=0.2)) as port,
+        socket.create_connection(("127.0.0.1", port)) as connection,
+    ):
+        connection.sendall(request)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+        connection.settimeout(0.6)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        connection.settimeout(None)
+        connection.sendall(request)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_one_client_too_many_gets_503_and_a_probe_is_answered() -> None:
+    closing = b"POST %b HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 1\r\n\r\na"
+    with contextmanager(serve)(ConnectionLimits(max_connections=1)) as port:
+        with socket.create_connection(("127.0.0.1", port)) as first:
+            first.sendall(HEAD)
+            refused = exchange(port, closing % b"/v1/completions")
+            assert refused.startswith(b"HTTP/1.1 503 ")
+            assert b"too_many_connections" in refused
+            assert exchange(port, closing % b"/health").startswith(b"HTTP/1.1 200 ")
+            first.sendall(END)
+            assert first.recv(1000).startswith(b"HTTP/1.1 200 ")
+        assert exchange(port, closing % b"/").startswith(b"HTTP/1.1 200 ")

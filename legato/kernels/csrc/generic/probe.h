@@ -29,9 +29,9 @@ static inline float probe_read(const float* data, int64_t begin, int64_t end) {
 // that none can be left out.
 template <Format format>
 static inline I32 probe_integers(I32 x) {
-    if constexpr (format != Format::Q4) return dot(set1(1), i8_bytes(set1(0x01fe03fc)), x);  // not to x: it would overflow
-    U4Sum sum{};
-    LEGATO_UNROLL for (int w = 1; w <= 8; w++) sum = dot(sum, U4Bytes{set1(0x01010101 * w)}, x);
+    if constexpr (!has_nibbles(format)) return dot(set1(1), i8_bytes(set1(0x01fe03fc)), x);  // not to x: it would overflow
+    U6Sum sum{};
+    LEGATO_UNROLL for (int w = 1; w <= 8; w++) sum = dot(sum, U6Bytes{set1(0x01010101 * w)}, x);
     return to_i32(sum);
 }
 
@@ -67,7 +67,7 @@ static inline int64_t probe_multiply_as(int64_t rounds, int32_t* sink) {
     *sink = probe_chains<format>(rounds, start(0), start(1), start(2), start(3), start(4), start(5), start(6), start(7),
                                  start(8), start(9));
     constexpr int64_t kNumChains = 10;
-    constexpr int64_t kPerLane = format == Format::Q4                  ? 8 * 4
+    constexpr int64_t kPerLane = has_nibbles(format)                   ? 8 * 4
                                  : is_grouped(format)                  ? 4
                                  : format == Format::BF16 && kDotsBf16 ? 2
                                                                        : 1;
@@ -78,7 +78,9 @@ static inline int64_t probe_multiply_as(int64_t rounds, int32_t* sink) {
 static inline int64_t probe_multiply(Format format, int64_t rounds, int32_t* sink) {
     switch (format) {
         case Format::BF16: return probe_multiply_as<Format::BF16>(rounds, sink);
-        case Format::Q4: return probe_multiply_as<Format::Q4>(rounds, sink);
+        case Format::Q4:
+        case Format::Q5:
+        case Format::Q6: return probe_multiply_as<Format::Q4>(rounds, sink);
         case Format::Q8:
         case Format::I8: return probe_multiply_as<Format::I8>(rounds, sink);
         default: return probe_multiply_as<Format::F32>(rounds, sink);

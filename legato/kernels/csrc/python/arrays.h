@@ -7,8 +7,9 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
+
+#include "../runtime/require.h"
 
 namespace nb = nanobind;
 
@@ -16,10 +17,6 @@ namespace legato {
 
 template <typename T, int dims>
 using Array = nb::ndarray<const T, nb::ndim<dims>, nb::c_contig, nb::device::cpu>;
-
-inline void require(bool holds, const std::string& text) {
-    if (!holds) throw std::invalid_argument(text);
-}
 
 inline void require_size(const char* name, size_t found, int64_t wanted) {
     require(static_cast<int64_t>(found) == wanted,

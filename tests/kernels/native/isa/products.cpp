@@ -88,7 +88,7 @@ struct Product {
     Floats operator()(const Floats& x, int64_t first, int64_t num_rows) const {
         Floats out(static_cast<size_t>(num_rows * matrix.outputs), NAN);
         const auto company = rows(x, first, num_rows);
-        kernels.linear(packed.weight(), company.activations(), nullptr, out.data(), false, 0, packed.num_panels());
+        kernels.linear(packed.weight(), company.activations(), nullptr, out.data(), matrix.outputs, false, 0, packed.num_panels());
         return out;
     }
 };
@@ -134,7 +134,8 @@ void check_sums(const Product& product, const Floats& x, const Floats& plain, Ra
     const auto rows = product.rows(x, 0, kNumRows);
     auto found = before, wanted = before;
     for (int64_t panel = product.packed.num_panels() - 1; panel >= 0; --panel) {
-        product.kernels.linear(product.packed.weight(), rows.activations(), bias.data(), found.data(), true, panel,
+        product.kernels.linear(product.packed.weight(), rows.activations(), bias.data(), found.data(),
+                               product.matrix.outputs, true, panel,
                                panel + 1);
     }
     for (size_t i = 0; i < wanted.size(); ++i) wanted[i] += plain[i] + bias[i % outputs];

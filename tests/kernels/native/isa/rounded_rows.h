@@ -9,7 +9,7 @@ namespace legato {
 struct OwnedInt8Rows {
     std::vector<int8_t> q, fine_q;
     Floats scales, sums, fine_scales, fine_sums;
-    std::vector<int32_t> refined;
+    std::vector<int32_t> refined, offsets, fine_offsets;
     int64_t num_groups;
 
     OwnedInt8Rows(const Kernels& kernels, const Floats& x, int64_t num_rows, int64_t width)
@@ -23,12 +23,14 @@ struct OwnedInt8Rows {
         fine_q.resize(fine_groups * kGroup);
         fine_scales.resize(fine_groups);
         fine_sums.resize(fine_groups);
+        offsets.resize(2 * groups);
+        fine_offsets.resize(2 * fine_groups);
         kernels.quantize(x.data(), width, view(), 0, num_rows);
     }
 
     Int8Rows view() {
         return {q.data(), scales.data(), sums.data(), refined.data(), fine_q.data(), fine_scales.data(),
-                fine_sums.data()};
+                fine_sums.data(), offsets.data(), fine_offsets.data()};
     }
 
     int64_t max_refined() const { return num_groups / kRefinedShare; }

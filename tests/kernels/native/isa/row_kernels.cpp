@@ -104,6 +104,7 @@ void check_int8(const Kernels& kernels, int64_t width, Random& random) {
     const OwnedInt8Rows found(kernels, x, kNumRows, width), wanted(scalar_kernels(), x, kNumRows, width);
     check(same_bits(found.q, wanted.q), what + ": q");
     check(same_bits(found.refined, wanted.refined), what + ": refined");
+    check(same_bits(found.offsets, wanted.offsets), what + ": offsets");
     for (size_t i = 0; i < found.scales.size(); ++i) {
         check(is_same(found.scales[i], wanted.scales[i]), what + ": scales");
         check(is_same(found.sums[i], wanted.sums[i]), what + ": sums");

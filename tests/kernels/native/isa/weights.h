@@ -10,15 +10,33 @@ namespace legato {
 struct Kind {
     const char* name;
     Format format;
-    bool has_minimums;  // Q4: of its own, as Q4_1; otherwise those of Q4_0, 8 scales below zero
+    bool has_minimums;  // Q4, Q5: of its own, as Q4_1; otherwise those of Q4_0, 8 scales below zero
 };
 
 constexpr Kind kKinds[] = {{"f32", Format::F32, false},   {"bf16", Format::BF16, false}, {"f16", Format::F16, false},
                            {"q4_0", Format::Q4, false},   {"q4_1", Format::Q4, true},    {"q8_0", Format::Q8, false},
-                           {"int8", Format::I8, false}};
+                           {"int8", Format::I8, false},  {"q5_0", Format::Q5, false},    {"q5_1", Format::Q5, true},
+                           {"q6_k", Format::Q6, false}};
 
 inline bool is_quantised(Format format) {
-    return format == Format::Q4 || format == Format::Q8 || format == Format::I8;
+    return format != Format::F32 && format != Format::BF16 && format != Format::F16;
+}
+
+// Bytes of a group's values in the source.
+inline size_t group_bytes(Format format) {
+    return format == Format::Q4 ? 16 : format == Format::Q5 ? 20 : format == Format::Q6 ? 26 : 32;
+}
+
+// Number k of the group whose bytes begin here: as legato/backends/group_packing.py puts it there.
+inline int32_t integer(Format format, const uint8_t* group, size_t k) {
+    if (format == Format::Q8 || format == Format::I8) return static_cast<int8_t>(group[k]);
+    const uint8_t* nibbles = group + (format == Format::Q6 ? 2 : 0);
+    const uint8_t* above = nibbles + 16;
+    const size_t half = k / 16, place = k % 16;
+    const int32_t low = half ? nibbles[place] >> 4 : nibbles[place] & 15;
+    if (format == Format::Q5) return low + (above[k % 4] >> k / 4 & 1) * 16;
+    if (format == Format::Q6) return low + (above[4 * half + k % 4] >> 2 * (place / 4) & 3) * 16 - 32;
+    return low;
 }
 
 struct Matrix {
@@ -70,13 +88,11 @@ struct Matrix {
         }
         for (size_t i = 0; i < exact.size(); ++i) {
             const auto group = i / kGroup, in_group = i % kGroup;
-            if (kind.format == Format::Q4) {
-                const uint8_t pair = bytes[group * 16 + in_group % 16];
-                exact[i] = static_cast<double>(in_group < 16 ? pair & 15 : pair >> 4) * scales[group] + minimums[group];
-            } else {
-                const auto scale = scales[kind.format == Format::I8 ? i / static_cast<size_t>(inputs) : group];
-                exact[i] = static_cast<double>(static_cast<int8_t>(bytes[i])) * scale;
-            }
+            const uint8_t* values = bytes + group * group_bytes(kind.format);
+            const double scale = scales[kind.format == Format::I8 ? i / static_cast<size_t>(inputs) : group];
+            const double multiplier = kind.format == Format::Q6 ? static_cast<int8_t>(values[in_group / 16]) : 1;
+            const bool is_above = kind.format == Format::Q4 || kind.format == Format::Q5;
+            exact[i] = integer(kind.format, values, in_group) * scale * multiplier + (is_above ? minimums[group] : 0);
         }
     }
 };

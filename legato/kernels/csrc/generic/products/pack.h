@@ -9,26 +9,33 @@
 //         Where the set multiplies pairs of bfloat16 (kDotsBf16): for each two inputs, a word for each output.
 //   Q4    for each group, a half scale for each output, then the half minimums, then 4 words for each output: byte b
 //         of word i holds q[4 i + b] low and q[16 + 4 i + b] high, as in the source
+//   Q5    the same, with a fifth word for each output: bit i of byte b is the highest of q[4 i + b]
+//   Q6    for each group, a half scale for each output, then the int8 multipliers of first halves, then those of second
+//         ones, then 6 words for each output: 4 as in Q4, of q + 32, then one for each half, whose byte b has the two
+//         highest bits of its q[4 i + b] at bit 2 i
 //   Q8    for each group, a half scale for each output, then 8 words for each output: four q each
 //   I8    for each group, 8 words for each output; at the end, a float scale for each output
 //
-// Words lie as vectors are loaded: word i of every output, then word i + 1. Scales of Q4 and Q8 come from halves in
-// every file that has them, so a half holds them exactly; others are rounded to the nearest.
+// Words lie as vectors are loaded: word i of every output, then word i + 1. Scales that come from halves, as in most
+// files, are held exactly; others are rounded to the nearest half.
 #pragma once
 
 constexpr int kPanelVectors = 2;
 constexpr int64_t kPanelWidth = kPanelVectors * kLanes;
 
-constexpr bool is_grouped(Format format) {
-    return format == Format::Q4 || format == Format::Q8 || format == Format::I8;
-}
+constexpr bool has_minimums(Format format) { return format == Format::Q4 || format == Format::Q5; }
+constexpr bool has_nibbles(Format format) { return has_minimums(format) || format == Format::Q6; }
+constexpr bool is_grouped(Format format) { return has_nibbles(format) || format == Format::Q8 || format == Format::I8; }
 
-// Bytes of one group before its words of four (Q8, I8) or eight (Q4) weights.
+// Bytes of one group before its words of weights.
 constexpr int64_t group_head_bytes(Format format) {
-    return format == Format::Q4 ? 4 * kPanelWidth : format == Format::Q8 ? 2 * kPanelWidth : 0;
+    return has_nibbles(format) ? 4 * kPanelWidth : format == Format::Q8 ? 2 * kPanelWidth : 0;
 }
 
-constexpr int64_t group_words(Format format) { return format == Format::Q4 ? 4 : 8; }
+constexpr int64_t group_words(Format format) {
+    return format == Format::Q4 ? 4 : format == Format::Q5 ? 5 : format == Format::Q6 ? 6 : 8;
+}
+
 constexpr int64_t group_bytes(Format format) {
     return group_head_bytes(format) + 4 * group_words(format) * kPanelWidth;
 }
@@ -90,16 +97,20 @@ static inline float float_from_bf16(uint16_t bits) {
 // One output's groups, to its lane of a panel.
 static inline void pack_groups(const WeightSource& source, int64_t output, std::byte* panel, int64_t lane) {
     const Format format = source.format;
-    const int64_t num_groups = source.inputs / kGroup, source_bytes = group_words(format) * 4;
+    const int64_t num_multipliers = format == Format::Q6 ? 2 : 0;
+    const int64_t num_groups = source.inputs / kGroup, source_bytes = num_multipliers + group_words(format) * 4;
     const auto* values = static_cast<const std::byte*>(source.values) + output * num_groups * source_bytes;
     for (int64_t g = 0; g < num_groups; g++, values += source_bytes) {
         std::byte* group = panel + g * group_bytes(format);
         auto* head = reinterpret_cast<uint16_t*>(group);
         if (format != Format::I8) head[lane] = half_from_float(source.scales[output * num_groups + g]);
-        if (format == Format::Q4) head[kPanelWidth + lane] = half_from_float(source.minimums[output * num_groups + g]);
+        if (has_minimums(format)) {
+            head[kPanelWidth + lane] = half_from_float(source.minimums[output * num_groups + g]);
+        }
+        for (int64_t half = 0; half < num_multipliers; half++) group[(2 + half) * kPanelWidth + lane] = values[half];
         std::byte* words = group + group_head_bytes(format);
         for (int64_t i = 0; i < group_words(format); i++) {
-            std::memcpy(words + (i * kPanelWidth + lane) * 4, values + i * 4, 4);
+            std::memcpy(words + (i * kPanelWidth + lane) * 4, values + num_multipliers + i * 4, 4);
         }
     }
     auto* tail = reinterpret_cast<float*>(panel + num_groups * group_bytes(format));
@@ -129,18 +140,29 @@ static inline void pack(const WeightSource& source, std::byte* packed, int64_t b
     }
 }
 
+// Number k of a group, as Q4, Q5 and Q6 keep it. word_bytes: those of the output's first word.
+static inline int32_t small_number(Format format, const uint8_t* word_bytes, int64_t k) {
+    const auto byte = [&](int64_t word, int64_t b) { return word_bytes[word * kPanelWidth * 4 + b]; };
+    const int64_t half = k / 16, i = k % 16 / 4, b = k % 4;
+    const int32_t low = byte(i, b) >> (4 * half) & 15;
+    if (format == Format::Q5) return low | (byte(4, b) >> (4 * half + i) & 1) << 4;
+    if (format == Format::Q6) return (low | (byte(4 + half, b) >> (2 * i) & 3) << 4) - 32;
+    return low;
+}
+
 static inline void unpack_group(Format format, const std::byte* group, int64_t lane, float* out) {
     const auto* head = reinterpret_cast<const uint16_t*>(group);
     const auto* words = reinterpret_cast<const uint8_t*>(group + group_head_bytes(format));
+    const auto* multipliers = reinterpret_cast<const int8_t*>(group + 2 * kPanelWidth);
     const float scale = format == Format::I8 ? 1.0f : float_from_half(head[lane]);
-    const float minimum = format == Format::Q4 ? float_from_half(head[kPanelWidth + lane]) : 0.0f;
-    for (int64_t i = 0; i < group_words(format) * 4; i++) {
-        const uint8_t byte = words[(i / 4 * kPanelWidth + lane) * 4 + i % 4];
-        if (format == Format::Q4) {
-            out[i] = static_cast<float>(byte & 15) * scale + minimum;
-            out[i + 16] = static_cast<float>(byte >> 4) * scale + minimum;
+    const float minimum = has_minimums(format) ? float_from_half(head[kPanelWidth + lane]) : 0.0f;
+    for (int64_t k = 0; k < kGroup; k++) {
+        if (has_nibbles(format)) {
+            const auto q = static_cast<float>(small_number(format, words + 4 * lane, k));
+            if (format == Format::Q6) out[k] = q * (scale * multipliers[k / 16 * kPanelWidth + lane]);
+            else out[k] = q * scale + minimum;
         } else {
-            out[i] = static_cast<float>(static_cast<int8_t>(byte)) * scale;
+            out[k] = static_cast<float>(static_cast<int8_t>(words[(k / 4 * kPanelWidth + lane) * 4 + k % 4])) * scale;
         }
     }
 }

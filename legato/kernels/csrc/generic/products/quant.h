@@ -36,6 +36,16 @@ static inline void quantize_group(const float* x, float largest, int8_t* q, floa
     *sum = *scale * reduce_add(to_f32(total));
 }
 
+// The offsets of a group's halves.
+static inline void sum_halves(const int8_t* q, int32_t* offsets) {
+    for (int64_t half = 0; half < 2; half++) {
+        int32_t sums[2] = {};
+        for (int64_t i = 0; i < kGroup / 2; i++) sums[i / 2 % 2] += q[half * kGroup / 2 + i];
+        const int16_t words[2] = {static_cast<int16_t>(-32 * sums[0]), static_cast<int16_t>(-32 * sums[1])};
+        std::memcpy(offsets + half, words, sizeof words);
+    }
+}
+
 // The magnitude above which the rounding of a group is too coarse for its row, given the largest one of each group:
 // one and a half times their root mean square. So fewer than half of the groups are above it; mostly a tenth is.
 static inline float coarse_magnitude(const float* largest, int64_t num_groups) {
@@ -55,9 +65,11 @@ static inline void quantize_row(const float* x, int64_t num_groups, const Int8Ro
         float rest[kGroup];
         quantize_group(x + g * kGroup, largest, out.q + g * kGroup, out.scales + g, out.sums + g,
                        is_refined ? rest : nullptr);
+        if (out.offsets) sum_halves(out.q + g * kGroup, out.offsets + 2 * g);
         if (!is_refined) continue;
         quantize_group(rest, largest_magnitude(rest, kGroup), out.fine_q + num_refined * kGroup,
                        out.fine_scales + num_refined, out.fine_sums + num_refined, nullptr);
+        if (out.offsets) sum_halves(out.fine_q + num_refined * kGroup, out.fine_offsets + 2 * num_refined);
         out.refined[++num_refined] = static_cast<int32_t>(g);
     }
     out.refined[0] = num_refined;

@@ -34,5 +34,7 @@ static inline Int8Rows int8_row(const Int8Rows& rows, int64_t width, int64_t row
             rows.refined + row * (1 + most),
             rows.fine_q + row * most * kGroup,
             rows.fine_scales + row * most,
-            rows.fine_sums + row * most};
+            rows.fine_sums + row * most,
+            rows.offsets ? rows.offsets + row * num_groups * 2 : nullptr,
+            rows.offsets ? rows.fine_offsets + row * most * 2 : nullptr};
 }

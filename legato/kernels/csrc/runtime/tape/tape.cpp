@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "../require.h"
 #include "buffer_plan.h"
 
 namespace legato {
@@ -15,17 +16,8 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kClaimBytes = 32 * 1024;  // a claim costs well under a microsecond; this much memory takes a few
-constexpr int64_t kWorkPerByte = 8;         // multiply-adds in the time of a byte
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-void require(bool holds, const std::string& text) {
-    if (!holds) throw std::invalid_argument(text);
-}
-
-void require_equal(int64_t found, int64_t wanted, const char* what) {
-    require(found == wanted, std::string(what) + ": " + std::to_string(found) + ", must be " + std::to_string(wanted));
-}
 
 }  // namespace
 
@@ -170,63 +162,6 @@ int Tape::select(int x) {
     return out;
 }
 
-int Tape::linear(int x, const PackedWeight& weight, std::vector<float> bias) {
-    value(x, "linear");
-    const int out = add_value(values_[x].is_samples, weight.outputs);
-    record_linear(out, x, weight, std::move(bias), false);
-    return out;
-}
-
-void Tape::add_linear(int into, int x, const PackedWeight& weight, std::vector<float> bias) {
-    require(into != x, "add_linear: a product cannot be added to its own input");
-    require_equal(value(into, "add_linear").width, weight.outputs, "add_linear: width of what is added to");
-    require_equal(values_[into].is_samples, value(x, "add_linear").is_samples, "add_linear: rows are of samples");
-    record_linear(into, x, weight, std::move(bias), true);
-    values_[into].rounded.is_current = values_[into].quantized.is_current = false;
-}
-
-void Tape::record_linear(int out, int x, const PackedWeight& weight, std::vector<float> bias, bool add) {
-    require_equal(weight.inputs, values_[x].width, "linear: inputs of the weight");
-    if (!bias.empty()) require_equal(static_cast<int64_t>(bias.size()), weight.outputs, "linear: width of the bias");
-    make_readable(x, weight.format);
-    const auto panels = (weight.outputs + kernels_.panel_width - 1) / kernels_.panel_width;
-    const auto bytes = kernels_.packed_bytes(weight.format, weight.outputs, weight.inputs) / panels;
-    record({Parts::kPanels, panels, bytes, kernels_.panel_width * weight.inputs / kWorkPerByte, {x, out},
-            [this, x, out, weight, bias = std::move(bias), add](const Replay& replay, int64_t begin, int64_t end, int) {
-                const auto& in = values_[x];
-                const auto rows = in.is_samples ? replay.step.num_samples : replay.step.num_tokens;
-                const Activations activations{rows, in.width, in.values, in.halves, in.int8};
-                const auto* added = bias.empty() ? nullptr : bias.data();
-                kernels_.linear(weight, activations, added, values_[out].values, add, begin, end);
-            }});
-}
-
-// Makes the rows of x what products with such weights read.
-void Tape::make_readable(int x, Format format) {
-    switch (kernels_.row_format(format)) {
-        case RowFormat::F32: return;
-        case RowFormat::BF16:
-            return make_copy(x, &Value::rounded, [this, x](const Replay&, int64_t begin, int64_t end, int) {
-                const auto& in = values_[x];
-                kernels_.round_rows(in.values, in.width, in.halves, begin, end);
-            });
-        case RowFormat::I8:
-            require(values_[x].width % kGroup == 0, "linear: the inputs of an int8 product must be a multiple of 32");
-            return make_copy(x, &Value::quantized, [this, x](const Replay&, int64_t begin, int64_t end, int) {
-                const auto& in = values_[x];
-                kernels_.quantize(in.values, in.width, in.int8, begin, end);
-            });
-    }
-}
-
-// A row-wise operation, so it joins the norm or activation before it and costs no barrier.
-void Tape::make_copy(int x, Copy Value::* copy, Compute compute) {
-    auto& made = values_[x].*copy;
-    if (made.is_current) return;
-    made.is_current = made.exists = true;
-    record_rows({x}, x, std::move(compute));
-}
-
 int Tape::attention(int qkv, const Rotation& rotation, int64_t layer, int64_t num_heads, float scale) {
     const auto& shape = kv_.shape();
     require(layer >= 0 && layer < shape.num_layers, "attention: the K/V store has no layer " + std::to_string(layer));
@@ -324,6 +259,10 @@ int64_t Tape::place(Value& value, std::byte* base) const {
         take(value.int8.fine_q, most * kGroup);
         take(value.int8.fine_scales, most);
         take(value.int8.fine_sums, most);
+        if (value.has_offsets) {
+            take(value.int8.offsets, 2 * num_groups);
+            take(value.int8.fine_offsets, 2 * most);
+        }
     }
     return num_bytes;
 }

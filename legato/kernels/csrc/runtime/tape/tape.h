@@ -32,8 +32,9 @@ class Tape {
     int rms_norm(int x, std::vector<float> weight, float eps);
     void rms_norm_heads(int x, int64_t column, int64_t num_heads, std::vector<float> weight, float eps);
     int layer_norm(int x, std::vector<float> weight, std::vector<float> bias, float eps);
-    int linear(int x, const PackedWeight& weight, std::vector<float> bias);
-    void add_linear(int into, int x, const PackedWeight& weight, std::vector<float> bias);
+    // Products with each of the weights, side by side; bias is of all of them, or empty.
+    int linear(int x, const std::vector<PackedWeight>& weights, std::vector<float> bias);
+    void add_linear(int into, int x, const std::vector<PackedWeight>& weights, std::vector<float> bias);
     int add(int a, int b);
     int attention(int qkv, const Rotation& rotation, int64_t layer, int64_t num_heads, float scale);
     int activate(int x, Activation function, bool is_gated);
@@ -65,6 +66,7 @@ class Tape {
         float* values = nullptr;        // [rows, width]
         uint16_t* halves = nullptr;     // rounded: [rows, width, even]
         Int8Rows int8{};                // quantized
+        bool has_offsets = false;       // among int8
     };
 
     struct Replay {
@@ -90,7 +92,7 @@ class Tape {
     Value& value(int index, const char* operation);
     void record(Operation operation);
     void record_rows(std::vector<int> uses, int out, Compute compute);
-    void record_linear(int out, int x, const PackedWeight& weight, std::vector<float> bias, bool add);
+    void record_linear(int out, int x, const std::vector<PackedWeight>& weights, std::vector<float> bias, bool add);
     void make_copy(int x, Copy Value::* copy, Compute compute);
     void make_readable(int x, Format format);
     int record_rope(int qkv, const Rotation& rotation, const KVLayer& kv, int64_t num_heads);
