@@ -48,7 +48,9 @@ from legato.program.ops import (
     RmsNorm,
     Rope,
     RopeConfig,
+    Scale,
     Select,
+    SoftCap,
     Split,
     Value,
     Weight,
@@ -254,26 +256,37 @@ class Recorder:
         tape = self._tape
         match op:
             case Embedding():
-                return tape.embedding(self._weights.matrices[(op.weight,)], op.index is Index.POSITIONS)
+                matrix = self._weights.matrices[(op.weight,)]
+                return tape.embedding(matrix, op.index is Index.POSITIONS, op.offset)
             case Linear():
                 return tape.linear(self._number(op.x), self._weights.sides(op.weights), self._bias(op))
-            case RmsNorm():
-                return tape.rms_norm(self._number(op.x), self._vector(op.weight), op.eps)
-            case LayerNorm():
-                weight, bias = self._vector(op.weight), self._vector(op.bias)
-                return tape.layer_norm(self._number(op.x), weight, bias, op.eps)
             case Attention():
                 return self._attention(op)
-            case Activate():
-                return tape.activate(self._number(op.x), op.function.value, is_gated=False)
             case Gate():
                 gate_up = self._whole_split((op.gate, op.up), op)
                 return tape.activate(self._number(gate_up), op.function.value, is_gated=True)
             case Add():
                 return self._add(op)
-            case Select():
-                return tape.select(self._number(op.x))
+            case RmsNorm() | LayerNorm() | Scale() | SoftCap() | Activate() | Select():
+                return self._record_of_one(op, self._number(op.x))
         raise AssertionError(f"{type(op).__name__} is left to its reader")
+
+    def _record_of_one(self, op: RmsNorm | LayerNorm | Scale | SoftCap | Activate | Select, x: int) -> int:
+        """An operation that reads the rows of one value."""
+        tape = self._tape
+        match op:
+            case RmsNorm():
+                return tape.rms_norm(x, self._vector(op.weight), op.eps)
+            case LayerNorm():
+                return tape.layer_norm(x, self._vector(op.weight), self._vector(op.bias), op.eps)
+            case Scale():
+                return tape.scale(x, op.factor)
+            case SoftCap():
+                return tape.soft_cap(x, op.cap)
+            case Activate():
+                return tape.activate(x, op.function.value, is_gated=False)
+            case Select():
+                return tape.select(x)
 
     def _number(self, value: Value) -> int:
         try:
@@ -310,7 +323,9 @@ class Recorder:
         self._norm_heads(qkv, 0, q_norm)
         self._norm_heads(qkv, q.width, k_norm)
         cos, sin = self._rotation(rope, op.head_dim)
-        return self._tape.attention(qkv, cos, sin, op.layer, op.num_heads, op.scale)
+        return self._tape.attention(
+            qkv, cos, sin, op.layer, op.num_heads, op.scale, op.window or 0, op.cap or 0.0
+        )
 
     def _before(self, value: Value, kind: type[T]) -> tuple[Value, T | None]:
         """The value that an operation of this kind turned into `value`, and the operation, if it was one."""
@@ -348,5 +363,5 @@ def _num_positions(program: Program, kv: KVLayout) -> int:
         if isinstance(op, Rope):
             known.append(op.rope.max_position)
         elif isinstance(op, Embedding) and op.index is Index.POSITIONS:
-            known.append(op.weight.shape[0])
+            known.append(op.weight.shape[0] - op.offset)
     return min(known)

@@ -36,7 +36,9 @@ from legato.program.ops import (
     RmsNorm,
     Rope,
     RopeConfig,
+    Scale,
     Select,
+    SoftCap,
     Split,
     weights_of,
 )
@@ -49,7 +51,7 @@ class Step:
     """What the operations of one forward share.
 
     values        index of a program's value -> [rows, width] float32
-    rotations     cos and sin for the tokens' positions, [2, num_tokens, head_dim / 2] each
+    rotations     cos and sin for the tokens' positions, [2, num_tokens, num_frequencies] each
     page_ids      [num_tokens] page that takes the K/V of each token
     page_offsets  [num_tokens] its place in that page
     """
@@ -105,6 +107,8 @@ class ReferenceProgram:
             Attention: self._attention,
             Split: self._split,
             Add: self._add,
+            Scale: self._scale,
+            SoftCap: self._soft_cap,
             Activate: self._activate,
             Gate: self._gate,
             Select: self._select,
@@ -136,7 +140,7 @@ class ReferenceProgram:
     def _embedding(self, op: Embedding, step: Step) -> None:
         inputs = step.inputs
         rows = inputs.token_ids if op.index is Index.TOKEN_IDS else inputs.positions
-        step.values[op.out.index] = self.weights[op.weight.name][rows]
+        step.values[op.out.index] = self.weights[op.weight.name][rows + op.offset]
 
     def _linear(self, op: Linear, step: Step) -> None:
         matrices = [self.weights[weight.name] for weight in op.weights]
@@ -154,7 +158,7 @@ class ReferenceProgram:
 
     def _rope(self, op: Rope, step: Step) -> None:
         cos, sin = step.rotations[op.rope]
-        step.values[op.out.index] = rotate(step.values[op.x.index], cos, sin)
+        step.values[op.out.index] = rotate(step.values[op.x.index], cos, sin, op.rope.head_dim)
 
     def _attention(self, op: Attention, step: Step) -> None:
         """Write the K/V of every token first: a request's own tokens are among those it attends to."""
@@ -172,8 +176,9 @@ class ReferenceProgram:
             k = gather_pages(k_pages, inputs.page_table[request], kv_len)
             v = gather_pages(v_pages, inputs.page_table[request], kv_len)
             for row in range(inputs.query_starts[request], inputs.query_starts[request + 1]):
-                own_len = inputs.positions[row] + 1
-                out[row] = attend(q[row], k[:own_len], v[:own_len], op.scale)
+                end = inputs.positions[row] + 1
+                seen = slice(max(0, end - op.window) if op.window else 0, end)
+                out[row] = attend(q[row], k[seen], v[seen], op.scale, op.cap)
         values[op.out.index] = out
 
     def _split(self, op: Split, step: Step) -> None:
@@ -184,6 +189,12 @@ class ReferenceProgram:
 
     def _add(self, op: Add, step: Step) -> None:
         step.values[op.out.index] = step.values[op.a.index] + step.values[op.b.index]
+
+    def _scale(self, op: Scale, step: Step) -> None:
+        step.values[op.out.index] = step.values[op.x.index] * np.float32(op.factor)
+
+    def _soft_cap(self, op: SoftCap, step: Step) -> None:
+        step.values[op.out.index] = soft_cap(step.values[op.x.index], op.cap)
 
     def _activate(self, op: Activate, step: Step) -> None:
         step.values[op.out.index] = ACTIVATIONS[op.function](step.values[op.x.index])
@@ -247,17 +258,22 @@ ACTIVATIONS: dict[Activation, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
-    """Turn the pairs (i, i + head_dim / 2) of each head of x [rows, heads * head_dim].
+def soft_cap(x: np.ndarray, cap: float) -> np.ndarray:
+    capped: np.ndarray = np.float32(cap) * np.tanh(x / np.float32(cap))
+    return capped
 
-    cos, sin  [rows, head_dim / 2]
+
+def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, head_dim: int) -> np.ndarray:
+    """Turn the pairs (i, i + num_pairs) of each head of x [rows, heads * head_dim]; what is left of it stays.
+
+    cos, sin  [rows, num_pairs]
     """
-    halves = x.reshape(len(x), -1, 2, cos.shape[-1])  # [rows, heads, half, pair]
-    low, high = halves[:, :, 0], halves[:, :, 1]
+    num_pairs = cos.shape[-1]
+    out = x.reshape(len(x), -1, head_dim).copy()
+    low, high = (out[:, :, start : start + num_pairs].copy() for start in (0, num_pairs))
     cos, sin = cos[:, None], sin[:, None]
-    out = np.empty(halves.shape, np.float32)
-    out[:, :, 0] = low * cos - high * sin
-    out[:, :, 1] = high * cos + low * sin
+    out[:, :, :num_pairs] = low * cos - high * sin
+    out[:, :, num_pairs : 2 * num_pairs] = high * cos + low * sin
     return out.reshape(x.shape)
 
 
@@ -271,7 +287,7 @@ def gather_pages(pages: np.ndarray, page_ids: np.ndarray, kv_len: int) -> np.nda
     return tokens[:kv_len]
 
 
-def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndarray:
+def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, cap: float | None = None) -> np.ndarray:
     """One token's attention to the positions it is given: [num_heads * head_dim].
 
     q     [num_heads * head_dim]
@@ -280,6 +296,8 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndar
     _, num_kv_heads, head_dim = k.shape
     queries = q.reshape(num_kv_heads, -1, head_dim) * np.float32(scale)  # [num_kv_heads, group, head_dim]
     scores = queries @ k.transpose(1, 2, 0)  # [num_kv_heads, group, kv_len]
+    if cap is not None:
+        scores = soft_cap(scores, cap)
     scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
     out: np.ndarray = scores @ v.swapaxes(0, 1) / scores.sum(axis=-1, keepdims=True)
     return out.reshape(-1)

@@ -5,12 +5,12 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Protocol
 
 from legato.core.errors import RequestError
 from legato.core.plan import StepOutput, StepPlan
 from legato.core.request import Request
 from legato.core.request_limits import RequestLimits
-from legato.core.timing import Stretch
 from legato.engine.intake import open_request
 from legato.engine.timeline import Timeline
 from legato.executor.executor import Executor
@@ -27,6 +27,16 @@ from legato.ipc.messages import (
 from legato.scheduler.events import Broken, Event, NewToken
 from legato.scheduler.scheduler import Scheduler
 
+HELD_CHECK_S = 0.002  # while nothing else is to be done
+
+
+class Grammars(Protocol):
+    """Builds grammars beside the engine's steps."""
+
+    def prepare(self, grammar: str) -> "Future[None] | None":
+        """Done, or None, when a request with this grammar can be computed without anybody's waiting."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class CoreParts:
@@ -37,6 +47,7 @@ class CoreParts:
     limits: RequestLimits
     eos_ids: frozenset[int]
     lookahead: int  # steps that may be in flight while the next is planned: 1 with overlap, else 0
+    grammars: Grammars | None = None
 
 
 class Core:
@@ -48,6 +59,8 @@ class Core:
         self._scheduler = parts.scheduler
         self._executor = parts.executor
         self._lookahead = parts.lookahead
+        self._grammars = parts.grammars
+        self._held: dict[str, tuple[Request, Future[None]]] = {}  # by request id, until its grammar is built
         self._in_flight: deque[tuple[StepPlan, Future[StepOutput]]] = deque()
         self._num_steps = 0
         self._num_tokens = 0  # of steps that are over
@@ -63,21 +76,41 @@ class Core:
 
     @property
     def has_work(self) -> bool:
-        return self._scheduler.has_requests or bool(self._in_flight)
+        return self._scheduler.has_requests or bool(self._in_flight) or bool(self._held)
+
+    @property
+    def idle_s(self) -> float:
+        return 0.0 if self._scheduler.has_requests or self._in_flight else HELD_CHECK_S
 
     def add(self, message: AddRequest) -> Accepted | Rejected:
         """Queue a request, or say why not."""
-        if message.request_id in self._scheduler or self._is_in_flight(message.request_id):
+        if message.request_id in self._held or self._is_running(message.request_id):
             return _reject(message, "duplicate_request_id", "a request with this id is still running")
         if not message.is_resumed and (excess := self._excess_of_queue(message)):
             return _reject(message, "queue_full", excess)
         try:
-            request = open_request(message, self.limits, self.eos_ids)
+            self._queue(open_request(message, self.limits, self.eos_ids))
         except RequestError as error:
             return _reject(message, error.code, str(error), error.param)
-        self._timeline.accepted(request, len(self._scheduler.waiting), self._clock())
-        self._scheduler.add(request)
         return Accepted(request_id=message.request_id)
+
+    def _queue(self, request: Request) -> None:
+        """Hand a request to the scheduler, or hold it until its grammar is built: others need not wait."""
+        grammar = request.params.grammar
+        built = None if grammar is None or self._grammars is None else self._grammars.prepare(grammar)
+        num_before = len(self._scheduler.waiting) + len(self._held)
+        self._timeline.accepted(request, num_before, self._clock(), is_held=built is not None)
+        if built is None:
+            self._scheduler.add(request)
+        else:
+            self._held[request.request_id] = request, built
+
+    def _release(self) -> None:
+        for request, built in list(self._held.values()):
+            if built.done():
+                del self._held[request.request_id]
+                self._timeline.released(request.request_id, self._clock())
+                self._scheduler.add(request)
 
     def _excess_of_queue(self, message: AddRequest) -> str | None:
         """Why the queue has no room for a request; one that can run at once needs none.
@@ -88,7 +121,7 @@ class Core:
         config, waiting = self._scheduler.config, self._scheduler.waiting
         own = waiting.of(message.tenant if config.is_fair else "")
         num_tenants = waiting.num_tenants + (not own)
-        num_waiting = len(waiting) - self._scheduler.num_free_rows  # for others to end
+        num_waiting = len(waiting) + len(self._held) - self._scheduler.num_free_rows  # for others to end
         if num_waiting >= config.max_queued and len(own) * num_tenants >= config.max_queued:
             return f"{num_waiting} requests wait already, the limit is {config.max_queued}"
         num_tokens = waiting.num_prompt_tokens + len(message.token_ids)
@@ -106,14 +139,17 @@ class Core:
     def abort(self, request_id: str) -> Aborted:
         """End a request that nobody waits for; unknown ids have ended already."""
         course = None
-        if request_id in self._scheduler:
+        if request_id in self._timeline:
             course = self._timeline.so_far(request_id, self._clock())
             self._timeline.ended(request_id)
-            self._scheduler.abort(request_id)
+        self._held.pop(request_id, None)
+        self._scheduler.abort(request_id)
         return Aborted(request_id=request_id, course=course)
 
     def step(self) -> list[TokenOutput | Failed]:
         """Launch the next step and take in the oldest one that has to be waited for."""
+        if self._held:
+            self._release()
         plan = self._scheduler.plan()
         if plan.chunks:
             now = self._clock()  # before launch(), which may return only when the step is computed
@@ -142,7 +178,7 @@ class Core:
             query_id=query_id,
             step=self._num_steps,
             running=len(scheduler.running),
-            waiting=len(scheduler.waiting),
+            waiting=len(scheduler.waiting) + len(self._held),
             waiting_tokens=scheduler.waiting.num_prompt_tokens,
             pages_held=usage.held,
             pages_cached=usage.cached,
@@ -159,7 +195,7 @@ class Core:
             busy_s=self._busy_s,
             rounds=scheduler.policy.num_rounds,
             requests=[self._request_stats(request) for request in scheduler.requests] if query_id else [],
-            courses=self._courses() if query_id else {},
+            courses=self._timeline.courses(self._clock()) if query_id else {},
         )
 
     def check_integrity(self) -> None:
@@ -194,16 +230,11 @@ class Core:
             course=course,
         )
 
-    def _is_in_flight(self, request_id: str) -> bool:
-        """Whether a step still computes for a request of this id, though it may have ended meanwhile."""
-        return any(chunk.request_id == request_id for plan, _ in self._in_flight for chunk in plan.chunks)
-
-    def _courses(self) -> dict[str, Stretch]:
-        now = self._clock()
-        return {
-            request.request_id: self._timeline.so_far(request.request_id, now)
-            for request in self._scheduler.requests
-        }
+    def _is_running(self, request_id: str) -> bool:
+        """Whether it waits or runs, or a step still computes for it, though it may have ended meanwhile."""
+        return request_id in self._scheduler or any(
+            chunk.request_id == request_id for plan, _ in self._in_flight for chunk in plan.chunks
+        )
 
     def _request_stats(self, request: Request) -> RequestStats:
         return RequestStats(

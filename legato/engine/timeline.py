@@ -19,6 +19,7 @@ MAX_REASONS = 256  # changes of the reason for waiting that are kept
 
 
 class _Phase(Enum):
+    HELD = auto()  # until its grammar is built
     QUEUED = auto()
     PREEMPTED = auto()
     PREFILLING = auto()
@@ -78,11 +79,19 @@ class Timeline:
         self._since = 0.0  # when the latest step ended
         self._decoded = Stretch(0.0, 0.0, ())  # what the latest step was to those that decoded in it
 
-    def accepted(self, request: Request, num_before: int, now: float) -> None:
+    def accepted(self, request: Request, num_before: int, now: float, *, is_held: bool = False) -> None:
         if not self._lives:
             self._since = now  # nobody asks what went on before
         is_resumed = request.output_len > 0
-        self._lives[request.request_id] = _Life(now, num_before, is_resumed=is_resumed)
+        life = self._lives[request.request_id] = _Life(now, num_before, is_resumed=is_resumed)
+        if is_held:
+            life.phase = _Phase.HELD
+
+    def released(self, request_id: str, now: float) -> None:
+        """It was held, and is queued now."""
+        life = self._lives[request_id]
+        life.course.add(_wait_part(life, WaitReason.STEP), now)
+        life.phase = _Phase.QUEUED
 
     def launched(self, plan: StepPlan, running: Mapping[str, Request], now: float) -> None:
         self._in_flight.append(plan)
@@ -145,6 +154,10 @@ class Timeline:
             )
         return course.seen()
 
+    def courses(self, now: float) -> dict[str, Stretch]:
+        """so_far() of every request."""
+        return {request_id: self.so_far(request_id, now) for request_id in self._lives}
+
     def ended(self, request_id: str) -> None:
         self._prefilling.pop(request_id, None)
         del self._lives[request_id]
@@ -156,7 +169,7 @@ class Timeline:
         """Add the steps without the request, up to the one that ended at `until`."""
         if course.until >= until:
             return
-        if life.phase in (_Phase.DECODING, _Phase.PREEMPTED):
+        if life.phase not in (_Phase.QUEUED, _Phase.PREFILLING):
             course.add(_wait_part(life, WaitReason.STEP), until)
             return
         for reason, end in self._reasons.between(course.until, until):
@@ -201,6 +214,8 @@ class _Shares:
 def _wait_part(life: _Life, reason: WaitReason) -> Part:
     """Why a request was not computed in a step of this reason."""
     match life.phase:
+        case _Phase.HELD:
+            return Part("wait_grammar", 0.0)
         case _Phase.QUEUED:
             return Part(f"wait_{reason}", 0.0, others=life.num_before)
         case _Phase.PREEMPTED:

@@ -150,8 +150,8 @@ class Tape:
     lifetimes do not meet share memory.
     """
 
-    def embedding(self, weight: PackedWeight, by_position: bool = False) -> int:
-        """A row of `weight` for each token of the step: that of its id, or of its position."""
+    def embedding(self, weight: PackedWeight, by_position: bool = False, offset: int = 0) -> int:
+        """A row of `weight` for each token of the step: that of its id, or of its position, + offset."""
 
     def rms_norm(self, x: int, weight: NDArray[np.float32], eps: float) -> int:
         """Norm each row, or each of its heads if these are as wide as `weight`."""
@@ -193,15 +193,23 @@ class Tape:
         layer: int,
         num_heads: int,
         scale: float,
+        window: int = 0,
+        cap: float = 0.0,
     ) -> int:
         """[tokens, num_heads * head_dim]: turn q and k by their positions, store k and v, attend.
 
         qkv       [tokens, (num_heads + 2 * num_kv_heads) * head_dim]
-        cos, sin  [num_positions, head_dim / 2]
+        cos, sin  [num_positions, num_pairs]; where 2 * num_pairs < head_dim, the rest of a head stays
+        window    positions that a token sees, its own and those before it; 0: all of them
+        cap       scores become cap * tanh(score / cap); 0: they stay
         """
 
     def activate(self, x: int, function: Activation, is_gated: bool) -> int:
         """function(x); gated: function(gate) * up of the halves of x [rows, 2 * width]."""
+
+    def scale(self, x: int, factor: float) -> int: ...
+    def soft_cap(self, x: int, cap: float) -> int:
+        """cap * tanh(x / cap)"""
 
     def select(self, x: int) -> int:
         """From every token of the step to those that sample."""

@@ -1,11 +1,12 @@
 """The settings of a model in a .gguf file, from its header alone, under their names in config.json."""
 
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from legato.core.errors import ModelError
-from legato.modelfiles.gguf_header import GgufHeader, read_gguf_header
+from legato.modelfiles.gguf_header import GgufHeader, GgufTensor, read_gguf_header
 from legato.modelfiles.model_config import ModelConfig
 
 BOS_KEY = "tokenizer.ggml.bos_token_id"
@@ -21,16 +22,39 @@ REQUIRED = {  # the header's key, after its architecture -> config.json's name
 OPTIONAL = {
     "attention.head_count_kv": "num_key_value_heads",
     "attention.key_length": "head_dim",
-    "attention.layer_norm_epsilon": "layer_norm_eps",
+    "attention.layer_norm_epsilon": "layer_norm_epsilon",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "attention.scale": "attention_multiplier",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "embedding_scale": "embedding_multiplier",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "logit_scale": "logits_scaling",
+    "residual_scale": "residual_multiplier",
     "rope.freq_base": "rope_theta",
+    "rope.freq_base_swa": "rope_local_base_freq",
 }
+ROPE_SCALING = {
+    "attn_factor": "attention_factor",
+    "factor": "factor",
+    "original_context_length": "original_max_position_embeddings",
+    "yarn_beta_fast": "beta_fast",
+    "yarn_beta_slow": "beta_slow",
+}
+ROPE_TENSORS = {  # numbers that plain frequencies are divided by: in which scaling, under which name
+    "rope_freqs.weight": ("divided", "factors"),
+    "rope_factors_short.weight": ("longrope", "short_factor"),
+    "rope_factors_long.weight": ("longrope", "long_factor"),
+}
+BIASES = {"blk.0.attn_q.bias": "attention_bias", "blk.0.ffn_gate.bias": "mlp_bias"}  # no key tells them
 PLAIN: dict[str, tuple[Any, ...]] = {  # keys that change numbers, and the values with which they do not
-    "attention.sliding_window": (0,),
+    "attention.clamp_kqv": (0, 0.0),
+    "attention.max_alibi_bias": (0, 0.0),
     "expert_count": (0,),
     "rope.scale_linear": (1.0,),
-    "rope.scaling.factor": (1.0, 0.0),
-    "rope.scaling.type": ("none",),
+    "rope.scaling.yarn_attn_factor": (1.0,),
+    "rope.scaling.yarn_ext_factor": (1.0, -1.0),
+    "rope.scaling.yarn_log_multiplier": (0.0, 0.1),
+    "use_parallel_residual": (False,),
 }
 
 
@@ -45,26 +69,75 @@ def read_gguf_config(path: Path) -> ModelConfig:
         architecture=architecture,
         file_format="gguf",
         source=str(path),
-        settings=_settings(header, f"{architecture}."),
+        settings=_settings(header, f"{architecture}.", path),
         vocab_size=_vocab_size(header),
         eos_ids=frozenset(_token_id(header, key) for key in EOS_KEYS if key in metadata),
         bos_id=_token_id(header, BOS_KEY) if BOS_KEY in metadata else None,
     )
 
 
-def _settings(header: GgufHeader, prefix: str) -> dict[str, Any]:
+def _settings(header: GgufHeader, prefix: str, path: Path) -> dict[str, Any]:
     metadata = header.metadata
     settings = {name: _number(metadata, prefix + key) for key, name in REQUIRED.items()}
     for key, name in OPTIONAL.items():
         if prefix + key in metadata:
             settings[name] = _number(metadata, prefix + key)
     head_dim = settings.get("head_dim", settings["hidden_size"] // settings["num_attention_heads"])
-    plain = PLAIN | {"rope.dimension_count": (head_dim,), "attention.value_length": (head_dim,)}
-    _refuse_unsupported(header, {prefix + key: values for key, values in plain.items()})
+    _refuse_unsupported(metadata, prefix, head_dim)
+    rotated = metadata.get(f"{prefix}rope.dimension_count", head_dim)
+    if rotated != head_dim:
+        settings["partial_rotary_factor"] = rotated / head_dim
+    for tensor, name in BIASES.items():
+        if tensor in header.tensors:
+            settings[name] = True
+    window = metadata.get(f"{prefix}attention.sliding_window")
+    if window:
+        settings["sliding_window"] = window
     return settings | {
+        "rope_scaling": _rope_scaling(header, f"{prefix}rope.scaling.", path),
         "tie_word_embeddings": "output.weight" not in header.tensors,
         "vocab_size": _vocab_size(header),
+        **_local_layers(metadata.get(f"{prefix}attention.sliding_window_pattern")),
     }
+
+
+def _rope_scaling(header: GgufHeader, prefix: str, path: Path) -> dict[str, Any]:
+    kind = header.metadata.get(f"{prefix}type", "none")
+    scaling: dict[str, Any] = {}
+    for name, (tensor_kind, key) in ROPE_TENSORS.items():
+        if name in header.tensors:
+            kind = tensor_kind
+            scaling[key] = _read_floats(path, header.tensors[name])
+    if kind == "none":
+        return {}
+    names = {} if kind == "divided" else ROPE_SCALING
+    return (
+        scaling
+        | {"rope_type": kind}
+        | {
+            name: header.metadata[prefix + key]
+            for key, name in names.items()
+            if prefix + key in header.metadata
+        }
+    )
+
+
+def _read_floats(path: Path, tensor: GgufTensor) -> list[float]:
+    if tensor.type != "F32":
+        raise ModelError(f"tensor {tensor.name!r} is {tensor.type}; it should be F32")
+    with path.open("rb") as file:
+        file.seek(tensor.offset)
+        data = file.read(tensor.num_bytes)
+    if len(data) < tensor.num_bytes:
+        raise ModelError(f"tensor {tensor.name!r} is cut off; download the file again")
+    return list(struct.unpack(f"<{tensor.num_bytes // 4}f", data))
+
+
+def _local_layers(pattern: Any) -> dict[str, Any]:
+    """Which layers attend in a window: a truth for each, or every how many-th does not."""
+    if isinstance(pattern, list):
+        return {"layer_types": ["sliding_attention" if each else "full_attention" for each in pattern]}
+    return {} if pattern is None else {"sliding_window_pattern": pattern}
 
 
 def _number(metadata: Mapping[str, Any], key: str) -> Any:
@@ -81,14 +154,11 @@ def _token_id(header: GgufHeader, key: str) -> int:
     return value
 
 
-def _refuse_unsupported(header: GgufHeader, plain_values: Mapping[str, tuple[Any, ...]]) -> None:
-    for key, plain in plain_values.items():
-        value = header.metadata.get(key, plain[0])
+def _refuse_unsupported(metadata: Mapping[str, Any], prefix: str, head_dim: int) -> None:
+    for key, plain in (PLAIN | {"attention.value_length": (head_dim,)}).items():
+        value = metadata.get(prefix + key, plain[0])
         if value not in plain:
-            raise ModelError(f"{key} = {value!r} is not supported, only {plain[0]!r}")
-    for name in header.tensors:
-        if name.startswith("rope_"):
-            raise ModelError(f"tensor {name!r}: scaled rotary frequencies (llama3) are not supported")
+            raise ModelError(f"{prefix}{key} = {value!r} is not supported, only {plain[0]!r}")
 
 
 def _vocab_size(header: GgufHeader) -> int:

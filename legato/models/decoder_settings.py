@@ -1,11 +1,12 @@
 """The settings that decoders of every family write alike."""
 
+from collections.abc import Callable
 from typing import Any
 
 from legato.models.decoder import DecoderConfig, Layer
 from legato.models.rope import read_rope
 from legato.models.settings import Settings
-from legato.program.ops import Activation
+from legato.program.ops import Activation, RopeConfig
 
 MAX_LAYERS = 2**12
 MAX_HEAD_DIM = 2**14
@@ -18,32 +19,35 @@ ACTIVATIONS = {
     "gelu_fast": Activation.GELU_TANH,
     "relu": Activation.RELU,
 }
+FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-def read_decoder(settings: Settings, **parts: Any) -> DecoderConfig:
+def read_decoder(settings: Settings, *, is_tied: bool = False, **parts: Any) -> DecoderConfig:
     """What is common; `parts` are fields of DecoderConfig that the family reads or knows itself.
 
+    is_tied  whether its embeddings are unless the settings say otherwise
     Raises ModelError for numbers that cannot belong together.
     """
-    hidden_size, num_heads = settings.whole("hidden_size"), settings.whole("num_attention_heads")
+    num_heads = settings.whole("num_attention_heads")
     num_kv_heads = settings.whole("num_key_value_heads", num_heads)
-    head_dim = read_head_dim(settings)
     if num_heads % num_kv_heads:
         raise settings.error(f"{num_heads} heads cannot share {num_kv_heads} K/V heads evenly")
-    max_position = settings.whole("max_position_embeddings", 2048)
-    rope = read_rope(settings, head_dim, max_position)
+    head_dim = read_head_dim(settings)
+    layers = parts.get("layers") or read_layers(settings, rope_of(settings))
     common: dict[str, Any] = {
-        "hidden_size": hidden_size,
+        "hidden_size": settings.whole("hidden_size"),
         "intermediate_size": settings.whole("intermediate_size"),
         "num_heads": num_heads,
         "num_kv_heads": num_kv_heads,
         "head_dim": head_dim,
         "vocab_size": settings.whole("vocab_size"),
-        "max_position": rope.max_position,
-        "layers": (Layer(rope),) * settings.whole("num_hidden_layers", most=MAX_LAYERS),
+        "max_position": min(
+            (layer.rope.max_position for layer in layers if layer.rope), default=read_max_position(settings)
+        ),
+        "layers": layers,
         "norm_eps": settings.number("rms_norm_eps", 1e-6),
-        "activation": ACTIVATIONS[settings.choice("hidden_act", ACTIVATIONS, "silu")],
-        "tie_word_embeddings": settings.flag("tie_word_embeddings"),
+        "activation": read_activation(settings, "hidden_act", "silu"),
+        "tie_word_embeddings": settings.flag("tie_word_embeddings", is_tied),
         "attention_scale": head_dim**-0.5,
     }
     return DecoderConfig(**common | parts)
@@ -58,3 +62,50 @@ def read_head_dim(settings: Settings) -> int:
     if head_dim % 2:
         raise settings.error(f"head_dim is {head_dim}; an even one is needed")
     return head_dim
+
+
+def read_num_layers(settings: Settings) -> int:
+    return settings.whole("num_hidden_layers", most=MAX_LAYERS)
+
+
+def read_max_position(settings: Settings) -> int:
+    return settings.whole("max_position_embeddings", 2048)
+
+
+def read_activation(settings: Settings, name: str, default: str) -> Activation:
+    return ACTIVATIONS[settings.choice(name, ACTIVATIONS, default)]
+
+
+def rope_of(settings: Settings, **details: Any) -> RopeConfig:
+    """The rotation of all layers, or of those that `details` of read_rope are about."""
+    return read_rope(settings, read_head_dim(settings), read_max_position(settings), **details)
+
+
+def read_layers(
+    settings: Settings,
+    rope: RopeConfig,
+    *,
+    window: int | None = None,
+    local_rope: RopeConfig | None = None,
+    is_local: Callable[[int], bool] = lambda layer: False,
+) -> tuple[Layer, ...]:
+    """Layers of two kinds: those that see all, and those of `window` and `local_rope`.
+
+    is_local    which these are, where layer_types does not say
+    local_rope  None: `rope`
+    """
+    num_layers = read_num_layers(settings)
+    kinds = settings.get("layer_types") or [SLIDING if is_local(each) else FULL for each in range(num_layers)]
+    if len(kinds) < num_layers or not {FULL, SLIDING}.issuperset(kinds):
+        raise settings.error(
+            f"layer_types = {kinds!r} is not supported: each of {num_layers} layers is {FULL} or {SLIDING}"
+        )
+    local = Layer(local_rope or rope, window)
+    return tuple(local if kind == SLIDING else Layer(rope) for kind in kinds[:num_layers])
+
+
+def read_window(settings: Settings, *, default: int | None = None) -> int | None:
+    """sliding_window; null, and 0, mean none."""
+    if not settings.has("sliding_window"):
+        return default
+    return settings.whole("sliding_window") if settings.get("sliding_window") else None

@@ -19,7 +19,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A page of models/.
+    """A page of models/families/.
 
     hf_names      what `architectures` or model_type in config.json says
     gguf_names    what general.architecture in a .gguf header says

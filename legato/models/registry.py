@@ -3,14 +3,25 @@
 from difflib import get_close_matches
 
 from legato.core.errors import ModelError
+from legato.modelfiles.gguf_config import ROPE_TENSORS
 from legato.modelfiles.model_config import ModelConfig
+from legato.models.families.gemma import GEMMA2, GEMMA3
+from legato.models.families.gpt2 import GPT2
+from legato.models.families.granite import GRANITE
+from legato.models.families.llama import LLAMA
+from legato.models.families.mistral import MISTRAL
+from legato.models.families.opt import OPT
+from legato.models.families.phi3 import PHI3
+from legato.models.families.qwen import QWEN2, QWEN3
+from legato.models.families.smollm3 import SMOLLM3
 from legato.models.family import Family, Model
-from legato.models.llama import LLAMA
 from legato.models.settings import Settings
 from legato.program.ops import Attention, Program
 from legato.program.stored_tensors import StoredTensors
 
-FAMILIES: tuple[Family, ...] = (LLAMA,)
+FAMILIES: tuple[Family, ...] = (
+    LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3, SMOLLM3, GRANITE, OPT, GPT2,
+)  # fmt: skip
 
 
 def build_model(config: ModelConfig) -> Model:
@@ -30,7 +41,7 @@ def build_model(config: ModelConfig) -> Model:
     if config.file_format == "hf":
         tensors = StoredTensors(family.hf_tensors, head_dim, family.hf_prefixes, family.harmless)
     else:
-        tensors = StoredTensors(family.gguf_tensors, head_dim)
+        tensors = StoredTensors(family.gguf_tensors, head_dim, harmless=tuple(ROPE_TENSORS))
     return Model(config, described.program, described.max_position, tensors)
 
 

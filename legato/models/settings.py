@@ -78,6 +78,10 @@ class Settings:
         value = self._values.get(name)
         return default if value is None else value
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a setting, be it null."""
+        return name in self._values
+
     def whole(self, name: str, default: int | None = None, *, most: int = MAX_SIZE) -> int:
         """A positive whole number, bounded before anything of its size is made."""
         value = self._required(name, default)

@@ -16,7 +16,9 @@ from legato.program.ops import (
     Rope,
     RopeConfig,
     Rows,
+    Scale,
     Select,
+    SoftCap,
     Split,
     Value,
     Weight,
@@ -36,10 +38,10 @@ class Builder:
         self._ops.append(Embedding(out, weight))
         return out
 
-    def position_embedding(self, weight: Weight) -> Value:
-        """[tokens, width]: a row of `weight` for each token's position."""
+    def position_embedding(self, weight: Weight, *, offset: int = 0) -> Value:
+        """[tokens, width]: a row of `weight` for each token's position, whose first is at `offset`."""
         out = self._value(Rows.TOKENS, weight.shape[-1])
-        self._ops.append(Embedding(out, weight, Index.POSITIONS))
+        self._ops.append(Embedding(out, weight, Index.POSITIONS, offset))
         return out
 
     def linear(self, x: Value, *weights: Weight, biases: tuple[Weight, ...] = ()) -> Value:
@@ -61,9 +63,20 @@ class Builder:
     def rope(self, q: Value, k: Value, rope: RopeConfig) -> tuple[Value, Value]:
         return self._rope(q, rope), self._rope(k, rope)
 
-    def attention(self, q: Value, k: Value, v: Value, layer: int, *, head_dim: int, scale: float) -> Value:
+    def attention(
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        layer: int,
+        *,
+        head_dim: int,
+        scale: float,
+        window: int | None = None,
+        cap: float | None = None,
+    ) -> Value:
         out = self._value(q.rows, q.width)
-        self._ops.append(Attention(out, q, k, v, layer, head_dim, scale))
+        self._ops.append(Attention(out, q, k, v, layer, head_dim, scale, window, cap))
         return out
 
     def split(self, x: Value, *widths: int) -> tuple[Value, ...]:
@@ -74,6 +87,22 @@ class Builder:
     def add(self, a: Value, b: Value) -> Value:
         out = self._value(a.rows, a.width)
         self._ops.append(Add(out, a, b))
+        return out
+
+    def scale(self, x: Value, factor: float) -> Value:
+        """Nothing is written for a factor of 1."""
+        if factor == 1:
+            return x
+        out = self._value(x.rows, x.width)
+        self._ops.append(Scale(out, x, factor))
+        return out
+
+    def soft_cap(self, x: Value, cap: float | None) -> Value:
+        """Nothing is written where there is no cap."""
+        if cap is None:
+            return x
+        out = self._value(x.rows, x.width)
+        self._ops.append(SoftCap(out, x, cap))
         return out
 
     def activate(self, x: Value, function: Activation) -> Value:

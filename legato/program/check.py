@@ -66,7 +66,7 @@ def check_weights(program: Program, weights: Mapping[str, HasShape]) -> None:
 def _faults(op: Op) -> Iterator[Fault]:
     match op:
         case Embedding():
-            yield from _differs("weight", (op.out.width,), op.weight.shape[1:])
+            yield from _embedding_faults(op)
         case Linear():
             yield from _linear_faults(op)
         case RmsNorm() | LayerNorm():
@@ -83,6 +83,12 @@ def _faults(op: Op) -> Iterator[Fault]:
             yield from _differs("up", _shape(op.gate), _shape(op.up))
         case Select():
             yield from _differs("rows of x", Rows.TOKENS, op.x.rows)
+
+
+def _embedding_faults(op: Embedding) -> Iterator[Fault]:
+    yield from _differs("weight", (op.out.width,), op.weight.shape[1:])
+    if not 0 <= op.offset < op.weight.shape[0]:
+        yield "offset", f"below {op.weight.shape[0]}", op.offset
 
 
 def _linear_faults(op: Linear) -> Iterator[Fault]:
@@ -115,6 +121,8 @@ def _attention_faults(op: Attention) -> Iterator[Fault]:
     yield from _not_whole_heads("q", op.q, op.head_dim)
     yield from _not_whole_heads("k", op.k, op.head_dim)
     yield from _differs("v", _shape(op.k), _shape(op.v))
+    yield from _not_positive("window", op.window)
+    yield from _not_positive("cap", op.cap)
     if op.num_kv_heads == 0 or op.num_heads % op.num_kv_heads:
         yield "heads of q", f"a multiple of the {op.num_kv_heads} of k", op.num_heads
 
@@ -122,6 +130,11 @@ def _attention_faults(op: Attention) -> Iterator[Fault]:
 def _not_whole_heads(what: str, value: Value, head_dim: int) -> Iterator[Fault]:
     if value.width % head_dim:
         yield f"width of {what}", f"a multiple of head_dim {head_dim}", value.width
+
+
+def _not_positive(what: str, found: float | None) -> Iterator[Fault]:
+    if found is not None and found <= 0:
+        yield what, "positive", found
 
 
 def _differs(what: str, expected: object, found: object) -> Iterator[Fault]:

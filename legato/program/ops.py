@@ -64,11 +64,12 @@ class RopeConfig:
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """out[i] = weight[index[i]]; weight is [vocabulary, width], or [positions, width] if learned."""
+    """out[i] = weight[index[i] + offset]; weight is [vocabulary, width], or [positions, width] if learned."""
 
     out: Value
     weight: Weight
     index: Index = Index.TOKEN_IDS
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,11 @@ class Attention:
     """Writes k[i] and v[i] to the K/V store at the token's position; then q[i] attends up to its own.
 
     q and out are [tokens, num_heads * head_dim], k and v [tokens, num_kv_heads * head_dim]; query heads share
-    K/V heads in groups of num_heads / num_kv_heads. scale multiplies the logits.
+    K/V heads in groups of num_heads / num_kv_heads.
+
+    scale   multiplies the scores
+    window  positions that a token sees, its own and those before it; None: all of them
+    cap     scores become cap * tanh(score / cap), unless it is None
     """
 
     out: Value
@@ -132,6 +137,8 @@ class Attention:
     layer: int
     head_dim: int
     scale: float
+    window: int | None = None
+    cap: float | None = None
 
     @property
     def num_heads(self) -> int:
@@ -157,6 +164,24 @@ class Add:
     out: Value
     a: Value
     b: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """out = x * factor."""
+
+    out: Value
+    x: Value
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class SoftCap:
+    """out = cap * tanh(x / cap): nothing is beyond the cap, and small numbers stay about as they are."""
+
+    out: Value
+    x: Value
+    cap: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +211,21 @@ class Select:
     x: Value
 
 
-Op = Embedding | Linear | RmsNorm | LayerNorm | Rope | Attention | Split | Add | Activate | Gate | Select
+Op = (
+    Embedding
+    | Linear
+    | RmsNorm
+    | LayerNorm
+    | Rope
+    | Attention
+    | Split
+    | Add
+    | Scale
+    | SoftCap
+    | Activate
+    | Gate
+    | Select
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,11 @@ OPERATIONS: dict[str, Write] = {
         p.add(x, p.activate(y := p.linear(x, SQUARE), Activation.RELU)) and p.add(x, y)
     ),
     "learned positions": lambda p, x: p.add(x, p.position_embedding(Weight("embed", (POSITIONS, HIDDEN)))),
+    "learned positions at an offset": lambda p, x: p.add(
+        x, p.position_embedding(Weight("embed", (POSITIONS, HIDDEN)), offset=2)
+    ),
+    "scale": lambda p, x: p.scale(p.linear(x, SQUARE), 0.3),
+    "soft_cap": lambda p, x: p.soft_cap(p.linear(x, SQUARE), 1.5),
     "value added to itself": lambda p, x: p.add(x, x),
     **{f"{function}": lambda p, x, function=function: p.activate(x, function) for function in Activation},
     **{f"gated {function}": gated(function) for function in Activation},

@@ -15,6 +15,7 @@ from legato.backends.reference import (
     layer_norm,
     linear,
     rms_norm,
+    soft_cap,
 )
 from legato.models.registry import build_program
 from tests.backends.steps import Chunk, make_inputs
@@ -112,6 +113,7 @@ ROW_FUNCTIONS = {
     "rms_norm of heads": lambda x: rms_norm(x[:, :576], WEIGHT[:64], 1e-5),
     "layer_norm": lambda x: layer_norm(x, WEIGHT, WEIGHT, 1e-5),
     "gelu": gelu,
+    "soft_cap": lambda x: soft_cap(x, 0.5),
     "exp": np.exp,
 }
 

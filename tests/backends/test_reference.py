@@ -104,7 +104,7 @@ def test_rotation_turns_pairs_as_complex_numbers() -> None:
     turned = pairs * np.exp(1j * positions[:, None, None] * frequencies)
     expected = np.concatenate([turned.real, turned.imag], axis=-1).reshape(3, 16)
 
-    np.testing.assert_allclose(rotate(x, cos, sin), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(rotate(x, cos, sin, 8), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kv_len", [1, 2, 65])

@@ -1,5 +1,6 @@
 """Where the time of a request goes in the engine, under a clock of whole seconds: every cause, no gap."""
 
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import pytest
@@ -44,6 +45,16 @@ class Engine:
     def part(self, request_id: str, cause: str) -> Part:
         [part] = [part for part in self.courses[request_id].parts if part.cause == cause]
         return part
+
+
+class Builder:
+    """Implements Grammars: builds each when it is told to."""
+
+    def __init__(self, built: "Future[None]") -> None:
+        self._built = built
+
+    def prepare(self, grammar: str) -> "Future[None]":
+        return self._built
 
 
 def make_engine(**settings: object) -> Engine:
@@ -147,6 +158,18 @@ def test_request_that_goes_on_from_another_engine_is_recomputed() -> None:
     engine.add(AddRequest(**{**_fields(message), "is_resumed": True, "output_ids": [9, 9]}))
     engine.run()
     assert [cause for cause, _ in engine.causes("a")] == ["recompute", "decode"]
+
+
+def test_who_waits_for_its_grammar_is_told_so() -> None:
+    built: Future[None] = Future()
+    engine = make_engine(grammars=Builder(built))
+    engine.add(make_message("a", max_tokens=2, grammar="any"))
+    engine.step()
+    engine.now += 0.5
+    assert engine.core.stats("question").courses["a"].parts == (Part("wait_grammar", 1.5),)
+    built.set_result(None)
+    engine.run()
+    assert engine.causes("a") == [("wait_grammar", 2.5), ("prefill", 0.0), ("decode", 1.0)]
 
 
 def test_abort_and_question_tell_what_was_not_told_yet() -> None:

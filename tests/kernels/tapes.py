@@ -103,7 +103,7 @@ class Decoder:
         for qkv, out, gate_up, down in self.matrices:
             h = linear(rms_norm(x, self.norm, EPS), [qkv])
             q, k, v = np.split(h, [HEADS * HEAD_DIM, (HEADS + KV_HEADS) * HEAD_DIM], axis=1)
-            q, k = (rotate(each, COS[: len(x)], SIN[: len(x)]) for each in (q, k))
+            q, k = (rotate(each, COS[: len(x)], SIN[: len(x)], HEAD_DIM) for each in (q, k))
             k, v = (each.reshape(-1, KV_HEADS, HEAD_DIM) for each in (k, v))
             attended = [attend(q[i], k[: i + 1], v[: i + 1], SCALE) for i in range(len(x))]
             x = x + linear(np.stack(attended), [out])

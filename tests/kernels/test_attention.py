@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from legato.backends.reference import rotate, rotation_table
 from legato.models.rope import plain_rope
+from legato.program.ops import RopeConfig
 from tests.kernels.conftest import open_or_fail
 from tests.kernels.tapes import int32, random_rows, relative_error
 
@@ -54,6 +56,8 @@ class AttentionTape:
         page_size: int = 16,
         kv_format: str = "bf16",
         rotation: tuple[np.ndarray, np.ndarray] | None = None,
+        window: int = 0,
+        cap: float = 0.0,
     ) -> None:
         num_tokens, half_dim = len(qkv), heads.head_dim // 2
         cos = np.ones((num_tokens, half_dim), np.float32)  # turns nothing
@@ -62,7 +66,7 @@ class AttentionTape:
         kv = device.kv_store(1, num_pages, page_size, heads.num_kv_heads, heads.head_dim, kv_format)
         self.tape = device.tape(kv, 4 * num_tokens, 4 * num_tokens)
         x = self.tape.embedding(device.pack("f32", qkv))
-        attended = self.tape.attention(x, cos, sin, 0, heads.num_heads, heads.head_dim**-0.5)
+        attended = self.tape.attention(x, cos, sin, 0, heads.num_heads, heads.head_dim**-0.5, window, cap)
         self.tape.finish(self.tape.select(attended))
         self.pages = range(num_pages // 4)
 
@@ -92,13 +96,19 @@ def kept(x: np.ndarray, kv_format: str) -> np.ndarray:
     return x
 
 
-def numpy_attention(qkv: np.ndarray, heads: Heads, kv_format: str = "f32") -> np.ndarray:
-    """Every token's attention to all up to itself, in float64 on the keys and values that the store holds."""
+def numpy_attention(
+    qkv: np.ndarray, heads: Heads, kv_format: str = "f32", window: int = 0, cap: float = 0.0
+) -> np.ndarray:
+    """Every token's attention up to itself, in float64 on the keys and values that the store holds."""
     shape = (len(qkv), heads.num_kv_heads, -1, heads.head_dim)
     q_width, kv_width = heads.num_heads * heads.head_dim, heads.num_kv_heads * heads.head_dim
     q, k, v = (each.reshape(shape) for each in np.split(qkv, [q_width, q_width + kv_width], axis=1))
     q, k, v = (each.astype(np.float64) for each in (q, kept(k, kv_format), kept(v, kv_format)))
     scores = q.transpose(1, 2, 0, 3) @ k.transpose(1, 2, 3, 0) * heads.head_dim**-0.5
+    if cap:
+        scores = cap * np.tanh(scores / cap)
+    if window:
+        scores[..., np.tril(np.ones((len(qkv), len(qkv)), bool), -window)] = -np.inf
     scores[..., np.triu(np.ones((len(qkv), len(qkv)), bool), 1)] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
@@ -119,12 +129,52 @@ def test_attention_agrees_with_numpy(device: "Device", heads: Heads, kv_format: 
     assert relative_error(found, numpy_attention(qkv, heads, kv_format)) < 1e-5
 
 
+@pytest.mark.parametrize("kv_format", FORMATS)
+@pytest.mark.parametrize(("window", "cap"), [(1, 0.0), (40, 2.0), (256, 0.0), (300, 0.5), (0, 2.0)])
+def test_windows_and_caps_agree_with_numpy(device: "Device", window: int, cap: float, kv_format: str) -> None:
+    qkv = random_rows(PROMPT_LEN, SMALL.qkv_width)
+    tape = AttentionTape(device, qkv, kv_format=kv_format, window=window, cap=cap)
+    (found,) = tape.forward(Chunk(0, PROMPT_LEN, tape.pages))
+    assert relative_error(found, numpy_attention(qkv, SMALL, kv_format, window, cap)) < 1e-5
+
+
+@pytest.mark.parametrize("num_threads", [1, 9])
+@pytest.mark.parametrize("window", [1, 40, 256, 300])
+def test_bits_in_a_window_do_not_depend_on_chunks_pages_and_threads(
+    device: "Device", window: int, num_threads: int
+) -> None:
+    qkv = random_rows(PROMPT_LEN, SMALL.qkv_width)
+    tape = AttentionTape(device, qkv, page_size=PROMPT_LEN, window=window, cap=2.0)
+    (wanted,) = tape.forward(Chunk(0, PROMPT_LEN, [0]))
+
+    cut = AttentionTape(open_or_fail(num_threads, device.isa), qkv, page_size=6, window=window, cap=2.0)
+    ends = [63, 64, 65, 255, 257, 512, *range(590, PROMPT_LEN + 1)]
+    found = [cut.forward(Chunk(*part, cut.pages))[0] for part in pairwise([0, *ends])]
+
+    assert np.concatenate(found).tobytes() == wanted.tobytes()
+
+
+def test_what_a_head_has_beyond_its_pairs_stays(device: "Device") -> None:
+    heads = Heads(2, 1, 24)
+    qkv = random_rows(40, heads.qkv_width)
+    cos, sin = rotation_table(RopeConfig(24, (1.0, 0.3, 0.1), 40, magnitude=1.5), 40)
+    turned = np.concatenate([rotate(qkv[:, :72], cos, sin, 24), qkv[:, 72:]], axis=1)
+    assert np.array_equal(turned[:, 6:24], qkv[:, 6:24])
+
+    tape = AttentionTape(device, qkv, heads, kv_format="f32", rotation=(cos, sin))
+
+    (found,) = tape.forward(Chunk(0, 40, tape.pages))
+    assert relative_error(found, numpy_attention(turned, heads)) < 1e-5
+
+
 @pytest.mark.parametrize("head_dim", [8, 24, 64])
 def test_queries_and_keys_are_turned_by_their_positions(device: "Device", head_dim: int) -> None:
     heads = Heads(2, 1, head_dim)
     qkv = random_rows(40, heads.qkv_width)
     cos, sin = rotation_table(plain_rope(head_dim, 10_000.0, 40), 40)
-    turned = np.concatenate([rotate(qkv[:, : 3 * head_dim], cos, sin), qkv[:, 3 * head_dim :]], axis=1)
+    turned = np.concatenate(
+        [rotate(qkv[:, : 3 * head_dim], cos, sin, head_dim), qkv[:, 3 * head_dim :]], axis=1
+    )
 
     tape = AttentionTape(device, qkv, heads, kv_format="f32", rotation=(cos, sin))
 

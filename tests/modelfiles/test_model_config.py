@@ -101,10 +101,8 @@ def test_folder_that_says_too_little_is_refused(tmp_path: Path, change: dict[str
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"llama.rope.scaling.type": "yarn"}, "llama.rope.scaling.type = 'yarn'"),
+        ({"llama.attention.max_alibi_bias": 8.0}, "llama.attention.max_alibi_bias = 8.0"),
         ({"llama.rope.scale_linear": 4.0}, "llama.rope.scale_linear"),
-        ({"llama.rope.dimension_count": 2}, "llama.rope.dimension_count = 2"),
-        ({"llama.attention.sliding_window": 128}, "sliding_window = 128"),
         ({"llama.expert_count": 8}, "llama.expert_count = 8"),
         ({"llama.block_count": "many"}, "llama.block_count is 'many'"),
         ({"llama.attention.head_count": 0}, "llama.attention.head_count is 0"),

@@ -197,10 +197,10 @@ int activate(Tape& tape, int x, const std::string& function, bool is_gated) {
 }
 
 int attention(Tape& tape, int qkv, const Array<float, 2>& cos, const Array<float, 2>& sin, int64_t layer,
-              int64_t num_heads, float scale) {
+              int64_t num_heads, float scale, int64_t window, float cap) {
     require(cos.shape(0) == sin.shape(0) && cos.shape(1) == sin.shape(1), "cos and sin must be of one shape");
     const Rotation rotation{cos.data(), sin.data(), static_cast<int64_t>(cos.shape(0)), static_cast<int64_t>(cos.shape(1))};
-    return tape.attention(qkv, rotation, layer, num_heads, scale);
+    return tape.attention(qkv, rotation, layer, num_heads, {scale, window, cap});
 }
 
 // ---- ceilings ---------------------------------------------------------------------------------------------------
@@ -260,8 +260,10 @@ void bind_tape(nb::module_& m) {
     nb::class_<Tape>(m, "Tape")
         .def(
             "embedding",
-            [](Tape& self, const Weight& weight, bool by_position) { return self.embedding(weight.packed, by_position); },
-            "weight"_a, "by_position"_a = false, nb::keep_alive<1, 2>())
+            [](Tape& self, const Weight& weight, bool by_position, int64_t offset) {
+                return self.embedding(weight.packed, by_position, offset);
+            },
+            "weight"_a, "by_position"_a = false, "offset"_a = 0, nb::keep_alive<1, 2>())
         .def(
             "rms_norm",
             [](Tape& self, int x, const Vector& weight, float eps) { return self.rms_norm(x, copied(weight), eps); },
@@ -304,8 +306,10 @@ void bind_tape(nb::module_& m) {
             "into"_a, "x"_a, "weight"_a, "bias"_a.noconvert() = nb::none(), nb::keep_alive<1, 4>())
         .def("add", &Tape::add, "a"_a, "b"_a)
         .def("attention", &attention, "qkv"_a, "cos"_a.noconvert(), "sin"_a.noconvert(), "layer"_a, "num_heads"_a,
-             "scale"_a, nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>())
+             "scale"_a, "window"_a = 0, "cap"_a = 0.0f, nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>())
         .def("activate", &activate, "x"_a, "function"_a, "is_gated"_a)
+        .def("scale", &Tape::scale, "x"_a, "factor"_a)
+        .def("soft_cap", &Tape::soft_cap, "x"_a, "cap"_a)
         .def("select", &Tape::select, "x"_a)
         .def("finish", &Tape::finish, "logits"_a)
         .def("forward", &forward, "token_ids"_a.noconvert(), "positions"_a.noconvert(), "query_starts"_a.noconvert(),

@@ -122,6 +122,8 @@ struct AttentionArgs {
     float* out;      // the same shape
     int64_t num_heads;
     float scale;
+    int64_t window;  // positions that a token sees, its own and those before it; 0: all of them
+    float cap;       // scores become cap * tanh(score / cap); 0: they stay
     KVLayer kv;
 };
 
@@ -136,7 +138,7 @@ struct AttentionTask {
 
 // One row's K/V head whose spans are in parts.
 struct AttentionMerge {
-    int64_t row, head, num_parts;
+    int64_t row, position, head, num_parts;
     float* parts;
 };
 
@@ -176,9 +178,12 @@ struct Kernels {
     // function of x [rows, width]; gated: of the first half of each row of x [rows, 2 * width], times the second
     void (*activate)(Activation function, bool is_gated, const float* x, int64_t width, float* out, int64_t begin,
                      int64_t end);
+    // cap * tanh(x / cap); out may be x
+    void (*soft_cap)(const float* x, float cap, int64_t width, float* out, int64_t begin, int64_t end);
     // Turns the heads of q (into q_out, [rows, q_width]) and of k, and writes k and v to the K/V store.
-    // qkv is [rows, q_width + 2 * kv_width]; cos and sin are [max_position, head_dim / 2].
-    void (*rope_and_store)(const float* qkv, const float* cos, const float* sin, int64_t q_width, const Step& step,
+    // qkv is [rows, q_width + 2 * kv_width]; cos and sin are [max_position, half_dim]: of each head 2 * half_dim
+    // dimensions are turned, what is left of it stays.
+    void (*rope_and_store)(const float* qkv, const float* cos, const float* sin, int64_t half_dim, int64_t q_width, const Step& step,
                            const int32_t* request_of_row, const KVLayer& kv, float* q_out, int64_t begin, int64_t end);
 
     // `scratch` is the calling thread's own, attention_scratch_floats long.

@@ -47,3 +47,10 @@ static void activate(Activation function, bool is_gated, const float* x, int64_t
         case Activation::Relu: return activate_as<relu>(is_gated, x, width, out, begin, end);
     }
 }
+
+static void soft_cap(const float* x, float cap, int64_t width, float* out, int64_t begin, int64_t end) {
+    for (int64_t i = begin * width; i < end * width; i += kLanes) {
+        const int64_t left = end * width - i;
+        store_up_to(out + i, capped(load_up_to(x + i, left), cap), left);
+    }
+}

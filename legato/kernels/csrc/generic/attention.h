@@ -24,6 +24,8 @@ struct SoftmaxSums {
     }
 };
 
+constexpr float kLog2e = 0x1.715476p0f;
+
 static int64_t group_of(const AttentionArgs& args) { return args.num_heads / args.kv.num_kv_heads; }
 
 static int64_t max_queries(const AttentionArgs& args) {
@@ -37,7 +39,7 @@ static int64_t attention_part_floats(const AttentionArgs& args) {
 // The memory of one task, each piece at a multiple of a vector.
 struct AttentionScratch {
     float *strip, *q, *weights, *k_scales, *v_scales, *total, *part;
-    int32_t* seen;
+    int32_t *seen, *hidden;
     int64_t floats;
 
     AttentionScratch(float* memory, int64_t num_queries, int64_t head_dim) : floats(0) {
@@ -54,6 +56,7 @@ struct AttentionScratch {
         total = take(SoftmaxSums::floats(num_queries, head_dim));
         part = take(SoftmaxSums::floats(num_queries, head_dim));
         seen = reinterpret_cast<int32_t*>(take(num_queries));
+        hidden = reinterpret_cast<int32_t*>(take(num_queries));
     }
 };
 
@@ -97,7 +100,7 @@ static void attend_span(const KVLayer& kv, const Step& step, const AttentionTask
     const int64_t begin = span * kSpan, len = queries.seen[queries.count - 1];
     Strip strips[kSpan / kStrip];
     int64_t first = 0;
-    for (int64_t start = 0; start < len; start += kStrip) {
+    for (int64_t start = queries.start; start < len; start += kStrip) {
         Strip& strip = strips[start / kStrip];
         find_strip(step, task.request, task.head, begin + start, begin + len, kv, &strip);
         while (queries.seen[first] <= start) ++first;
@@ -106,7 +109,7 @@ static void attend_span(const KVLayer& kv, const Step& step, const AttentionTask
     for (int64_t i = 0; i < queries.count; ++i) finish_scores(queries, i);
     for (int64_t i = 0; i < queries.count; ++i) weigh(queries, i);
     first = 0;
-    for (int64_t start = 0; start < len; start += kStrip) {
+    for (int64_t start = queries.start; start < len; start += kStrip) {
         while (queries.seen[first] <= start) ++first;
         sum_strip<T>(kv, strips[start / kStrip], queries, first, start, memory);
     }
@@ -133,6 +136,18 @@ static void merge(const SoftmaxSums& total, const SoftmaxSums& part, int64_t fir
         }
     }
 }
+
+// Sums of nothing, to which merging adds a span's to the bit.
+static void clear(const SoftmaxSums& total, int64_t first, int64_t count, int64_t width) {
+    for (int64_t i = first; i < count; ++i) {
+        total.max[i] = -kInfinity;
+        total.sum[i] = 0.0f;
+    }
+    if (first < count) std::memset(total.values + first * width, 0, static_cast<size_t>((count - first) * width) * sizeof(float));
+}
+
+// The first span of which a window lets a request of `len` tokens see its end.
+static int64_t first_span_seen(int64_t window, int64_t len) { return window && len > window ? (len - window) / kSpan : 0; }
 
 // Undoes what load_half does to vectors of bfloat16.
 static void put_in_order(float* out, int64_t head_dim) {
@@ -161,7 +176,7 @@ static void write_row(const AttentionArgs& args, const SoftmaxSums& total, int64
 // Queries in units that make scores powers of two: [num_rows * group, head_dim].
 static void load_queries(const AttentionArgs& args, const AttentionTask& task, float* out) {
     const int64_t row_width = args.num_heads * args.kv.head_dim, width = group_of(args) * args.kv.head_dim;
-    const F32 scale = set1(args.scale * 0x1.715476p0f);  // log2 e
+    const F32 scale = set1(args.scale * kLog2e);
     for (int64_t row = task.first_row; row < task.first_row + task.num_rows; ++row, out += width) {
         const float* q = args.q + row * row_width + task.head * width;
         for (int64_t i = 0; i < width; i += kLanes) store_up_to(out + i, mul(load_up_to(q + i, width - i), scale), width - i);
@@ -183,22 +198,35 @@ static void attend(const AttentionArgs& args, const Step& step, const AttentionT
     const AttentionScratch scratch(memory, capacity, kv.head_dim);
     const SoftmaxSums total(scratch.total, capacity);
     const int64_t first_len = step.positions[task.first_row] + 1, last_len = first_len + task.num_rows - 1;
+    const int64_t window = args.window ? args.window : last_len;
+    int64_t num_begun = 0;  // queries whose total has begun, where a window lets each begin at a span of its own
     load_queries(args, task, scratch.q);
-    for (int64_t span = task.first_span; span < task.end_span; ++span) {
+    for (int64_t span = larger(task.first_span, first_span_seen(args.window, first_len)); span < task.end_span; ++span) {
         const int64_t begin = span * kSpan, end = smaller(begin + kSpan, last_len);
         const int64_t first_row = first_len > begin ? 0 : begin + 1 - first_len;  // that sees the span
-        const int64_t first = first_row * group, count = task.num_rows * group;
+        const int64_t end_row = smaller(task.num_rows, begin + kSpan + window - first_len);
+        const int64_t first = first_row * group, count = end_row * group;
         const SoftmaxSums part = task.parts  ? SoftmaxSums(task.parts + (span - task.first_span) * attention_part_floats(args), group)
-                          : span == 0 ? total
-                                      : SoftmaxSums(scratch.part, capacity);
+                          : span == 0 && !args.window ? total
+                                                      : SoftmaxSums(scratch.part, capacity);
         for (int64_t i = first; i < count; ++i) {
             scratch.seen[i] = static_cast<int32_t>(smaller(end, first_len + i / group) - begin);
+        }
+        if (args.window) {
+            for (int64_t i = first; i < count; ++i) {
+                scratch.hidden[i] = static_cast<int32_t>(larger(0, first_len + i / group - window - begin));
+            }
+            if (!task.parts) clear(total, num_begun, count, width);
+            num_begun = count;
         }
         if (kv.format == Format::I8) load_scales(kv, step, task, begin, end, scratch);
         const Queries queries{count - first,
                               kv.head_dim,
                               scratch.q + first * kv.head_dim,
                               scratch.seen + first,
+                              args.window ? scratch.hidden + first : nullptr,
+                              args.window ? scratch.hidden[first] / kStrip * kStrip : 0,
+                              args.cap * kLog2e,
                               kv.format == Format::I8 ? scratch.k_scales : nullptr,
                               kv.format == Format::I8 ? scratch.v_scales : nullptr,
                               scratch.weights,
@@ -206,7 +234,7 @@ static void attend(const AttentionArgs& args, const Step& step, const AttentionT
                               part.sum + first,
                               part.values + first * width};
         attend_span<T>(kv, step, task, span, queries, scratch.strip);
-        if (!task.parts && span > 0) merge(total, part, first, count, width);
+        if (!task.parts && (span > 0 || args.window)) merge(total, part, first, count, width);
     }
     if (task.parts) return;
     for (int64_t row = 0; row < task.num_rows; ++row) write_row(args, total, row * group, task.first_row + row, task.head);
@@ -221,8 +249,9 @@ static void attention(const AttentionArgs& args, const Step& step, const Attenti
 
 static void merge_attention(const AttentionArgs& args, const AttentionMerge& task) {
     const int64_t group = group_of(args), part_floats = attention_part_floats(args);
-    const SoftmaxSums total(task.parts, group);
-    for (int64_t i = 1; i < task.num_parts; ++i) {
+    const int64_t first = first_span_seen(args.window, task.position + 1);
+    const SoftmaxSums total(task.parts + first * part_floats, group);
+    for (int64_t i = first + 1; i < task.num_parts; ++i) {
         merge(total, SoftmaxSums(task.parts + i * part_floats, group), 0, group, padded_to_lanes(args.kv.head_dim));
     }
     write_row(args, total, 0, task.row, task.head);

@@ -13,7 +13,10 @@ constexpr int kTileQueries = kRegisters >= 32 ? 6 : 3;
 struct Queries {
     int64_t count, head_dim;
     const float* q;         // [count, head_dim], in units that make scores powers of two
-    const int32_t* seen;    // [count] positions of the span that each sees, 1 to kSpan
+    const int32_t* seen;    // [count] positions of the span that each reaches to, 1 to kSpan
+    const int32_t* hidden;  // [count] of these the first ones, which its window hides, fewer than it reaches; or null
+    int64_t start;          // the strip where the first query's window begins: what lies before it is not read
+    float cap;              // of scores, in their units; 0: none
     const float* k_scales;  // [kSpan] of int8 keys, else null
     const float* v_scales;  // [kSpan] of int8 values, else null
     float* weights;         // [count, kSpan], first the scores
@@ -57,16 +60,22 @@ static void score_tile(const Queries& queries, int64_t first, const T* const* ti
     }
 }
 
-// Scores of query i as they are compared: times what int8 keys are scaled by, and none beyond what it sees.
+// Scores of query i as they are compared: times what int8 keys are scaled by, capped, and none where it does not see.
 static void finish_scores(const Queries& queries, int64_t i) {
     float* scores = queries.weights + i * kSpan;
-    const int64_t seen = queries.seen[i], padded = padded_to_lanes(seen);
+    const int64_t seen = queries.seen[i], padded = padded_to_lanes(seen), start = queries.start;
     if (queries.k_scales) {
-        for (int64_t p = 0; p < padded; p += kLanes) store(scores + p, mul(load(scores + p), load(queries.k_scales + p)));
+        for (int64_t p = start; p < padded; p += kLanes) store(scores + p, mul(load(scores + p), load(queries.k_scales + p)));
+    }
+    if (queries.cap != 0.0f) {
+        for (int64_t p = start; p < padded; p += kLanes) store(scores + p, capped(load(scores + p), queries.cap));
+    }
+    if (queries.hidden) {
+        for (int64_t p = start; p < queries.hidden[i]; ++p) scores[p] = -kInfinity;
     }
     for (int64_t p = seen; p < padded; ++p) scores[p] = -kInfinity;
-    F32 largest = load(scores);
-    for (int64_t p = kLanes; p < padded; p += kLanes) largest = max(largest, load(scores + p));
+    F32 largest = load(scores + start);
+    for (int64_t p = start + kLanes; p < padded; p += kLanes) largest = max(largest, load(scores + p));
     queries.max[i] = reduce_max(largest);
 }
 
@@ -76,14 +85,16 @@ static void weigh(const Queries& queries, int64_t i) {
     const int64_t padded = padded_to_lanes(queries.seen[i]);
     const F32 largest = set1(queries.max[i]);
     F32 sum = zero();
-    for (int64_t p = 0; p < padded; p += kLanes) {
+    for (int64_t p = queries.start; p < padded; p += kLanes) {
         const F32 weight = exp2(sub(load(weights + p), largest));
         store(weights + p, weight);
         sum = add(sum, weight);
     }
     queries.sum[i] = reduce_add(sum);
     if (queries.v_scales) {
-        for (int64_t p = 0; p < padded; p += kLanes) store(weights + p, mul(load(weights + p), load(queries.v_scales + p)));
+        for (int64_t p = queries.start; p < padded; p += kLanes) {
+            store(weights + p, mul(load(weights + p), load(queries.v_scales + p)));
+        }
     }
 }
 
@@ -95,7 +106,7 @@ static inline F32 load_value(const T* row, int j, int64_t left) {
 }
 
 // values += weights * what lies at base + offsets, over positions [begin, end) of a strip, for V vectors from dimension
-// d; the sum begins with the span's first position.
+// d; the sum begins with the first position that is read.
 template <int N, int V, typename T>
 static void value_tile(const Queries& queries, int64_t first, const T* base, const int64_t* offsets, int64_t start,
                        int64_t begin, int64_t end, int64_t d) {
@@ -105,7 +116,7 @@ static void value_tile(const Queries& queries, int64_t first, const T* base, con
     F32 sums[N][V];
     LEGATO_UNROLL for (int n = 0; n < N; ++n) {
         LEGATO_UNROLL for (int j = 0; j < V; ++j) {
-            sums[n][j] = start + begin == 0 ? zero() : load(out + n * width + j * kLanes);
+            sums[n][j] = start + begin == queries.start ? zero() : load(out + n * width + j * kLanes);
         }
     }
     for (int64_t p = begin; p < end; ++p) {

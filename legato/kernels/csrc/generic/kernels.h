@@ -25,6 +25,7 @@ static inline Kernels make_kernels(const char* name) {
     kernels.rms_norm = rms_norm;
     kernels.layer_norm = layer_norm;
     kernels.activate = activate;
+    kernels.soft_cap = soft_cap;
     kernels.rope_and_store = rope_and_store;
     kernels.attention_scratch_floats = attention_scratch_floats;
     kernels.attention_part_floats = attention_part_floats;

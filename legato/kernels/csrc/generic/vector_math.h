@@ -4,6 +4,7 @@
 constexpr float kInfinity = __builtin_inff();
 
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t padded_to_lanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
 // All kinds of numbers under one name; uint16_t holds bfloat16 bits.
@@ -76,4 +77,11 @@ static inline F32 exp(F32 x) {
     F32 r = fma(n, set1(-0x1.62e4p-1f), clamped);  // x - n ln 2: so few bits that n times them is exact
     r = fma(n, set1(-0x1.7f7d1cp-20f), r);         // the rest of ln 2
     return power_of_two(shifted, mul(r, set1(0x1.715476p0f)));
+}
+
+// cap * tanh(x / cap), where t = e^(-2 |x| / cap) gives tanh |x / cap| = (1 - t) / (1 + t); NaN stays.
+static inline F32 capped(F32 x, float cap) {
+    const F32 t = exp(mul(abs(x), set1(-2.0f / cap)));
+    const F32 magnitude = mul(set1(cap), div(sub(set1(1.0f), t), add(set1(1.0f), t)));
+    return select(less(x, zero()), neg(magnitude), magnitude);
 }

@@ -27,6 +27,15 @@ struct Heads {
     }
 };
 
+// How it scores, and how many pairs of a head are turned.
+struct Kind {
+    int64_t window;
+    float cap;
+    int64_t half_dim;
+
+    std::string text() const { return window ? ", a window of " + std::to_string(window) + " and a cap" : ""; }
+};
+
 // A step over all positions of all requests, on pages in a random order.
 struct AllRows {
     std::vector<int32_t> positions, request_of_row, starts, kv_lens, pages;
@@ -59,12 +68,12 @@ struct AllRows {
 };
 
 struct Rotation {
-    Floats cos, sin;  // [kMaxLen, head_dim / 2]
+    Floats cos, sin;  // [kMaxLen, half_dim]
 
-    Rotation(int64_t head_dim, bool turns) {
+    Rotation(int64_t half_dim, bool turns) {
         for (int64_t position = 0; position < kMaxLen; ++position) {
-            for (int64_t i = 0; i < head_dim / 2; ++i) {
-                const double angle = turns ? static_cast<double>(position) * std::pow(1e4, -2.0 * i / head_dim) : 0;
+            for (int64_t i = 0; i < half_dim; ++i) {
+                const double angle = turns ? static_cast<double>(position) * std::pow(1e4, -1.0 * i / half_dim) : 0;
                 cos.push_back(static_cast<float>(std::cos(angle)));
                 sin.push_back(static_cast<float>(std::sin(angle)));
             }
@@ -76,7 +85,7 @@ struct Rotation {
 class Stored {
  public:
     Stored(const Kernels& kernels, const Heads& heads, Format format, int64_t page_size, const Floats& qkv,
-           const Rotation& rotation)
+           const Rotation& rotation, const Kind& kind)
         : kernels_(kernels), heads_(heads), rows_(page_size) {
         const auto places = static_cast<size_t>(rows_.num_pages * heads.num_kv_heads * page_size);
         const size_t number_bytes = format == Format::F32 ? 4 : format == Format::BF16 ? 2 : 1;
@@ -88,13 +97,14 @@ class Stored {
         const KVLayer kv{k_.data(), v_.data(), k_scales_.data(),   v_scales_.data(),
                          format,    page_size, heads.num_kv_heads, heads.head_dim};
         const auto store = [&](int64_t begin, int64_t end) {
-            kernels.rope_and_store(qkv.data(), rotation.cos.data(), rotation.sin.data(), heads.q_width(), rows_.step,
-                                   rows_.request_of_row.data(), kv, q_.data(), begin, end);
+            kernels.rope_and_store(qkv.data(), rotation.cos.data(), rotation.sin.data(), kind.half_dim, heads.q_width(),
+                                   rows_.step, rows_.request_of_row.data(), kv, q_.data(), begin, end);
         };
         store(100, rows_.num_rows());
         store(0, 100);
         out_.resize(q_.size());
-        args_ = {q_.data(), out_.data(), heads.num_heads, 1 / std::sqrt(static_cast<float>(heads.head_dim)), kv};
+        const auto scale = 1 / std::sqrt(static_cast<float>(heads.head_dim));
+        args_ = {q_.data(), out_.data(), heads.num_heads, scale, kind.window, kind.cap, kv};
         scratch_.resize(static_cast<size_t>(kernels.attention_scratch_floats(args_)));
     }
 
@@ -142,7 +152,7 @@ class Stored {
             kernels_.attention(args_, rows_.step,
                                {request, row, 1, head, span, span + 1, parts.data() + span * part_floats}, scratch_.data());
         }
-        kernels_.merge_attention(args_, {row, head, num_spans(row), parts.data()});
+        kernels_.merge_attention(args_, {row, rows_.positions[static_cast<size_t>(row)], head, num_spans(row), parts.data()});
     }
 
     const Kernels& kernels_;
@@ -153,14 +163,15 @@ class Stored {
     AttentionArgs args_{};
 };
 
-void check_heads(const Kernels& kernels, const Heads& heads, Format format, const char* format_name) {
-    const auto what = std::string(kernels.name) + ", attention " + heads.text() + ", K/V in " + format_name;
+void check_heads(const Kernels& kernels, const Heads& heads, const Kind& kind, Format format, const char* format_name) {
+    const auto what = std::string(kernels.name) + ", attention " + heads.text() + ", K/V in " + format_name + kind.text();
     Random random(static_cast<uint32_t>(heads.head_dim));
     const auto qkv = random.normals(AllRows(1).num_rows() * heads.qkv_width());
     // Turned numbers differ in their last bit between sets, and then a few would round to other 8 or 16 bits.
-    const Rotation rotation(heads.head_dim, format == Format::F32);
+    const Rotation rotation(kind.half_dim, format == Format::F32);
 
-    Stored plain(scalar_kernels(), heads, format, 16, qkv, rotation), stored(kernels, heads, format, 16, qkv, rotation);
+    Stored plain(scalar_kernels(), heads, format, 16, qkv, rotation, kind);
+    Stored stored(kernels, heads, format, 16, qkv, rotation, kind);
     check_near(stored.queries().data(), plain.queries().data(), plain.queries().size(), what + ": queries");
     const auto found = stored.attend(kTaskQueries / (heads.num_heads / heads.num_kv_heads));
     const auto wanted = plain.attend(1);
@@ -173,7 +184,7 @@ void check_heads(const Kernels& kernels, const Heads& heads, Format format, cons
     check(same_bits(stored.attend(7), found), what + ": bits by sevens");
     check(same_bits(stored.attend_in_parts(), found), what + ": bits in parts");
     for (const int64_t page_size : {1, 6, 64, 520}) {
-        check(same_bits(Stored(kernels, heads, format, page_size, qkv, rotation).attend(5), found),
+        check(same_bits(Stored(kernels, heads, format, page_size, qkv, rotation, kind).attend(5), found),
               what + ": bits on pages of " + std::to_string(page_size));
     }
 }
@@ -182,9 +193,14 @@ void check_heads(const Kernels& kernels, const Heads& heads, Format format, cons
 
 void check_attention(const Kernels& kernels) {
     for (const Heads& heads : {Heads{9, 3, 64}, Heads{2, 2, 8}, Heads{5, 1, 24}, Heads{7, 1, 72}}) {
-        check_heads(kernels, heads, Format::F32, "f32");
-        check_heads(kernels, heads, Format::BF16, "bf16");
-        check_heads(kernels, heads, Format::I8, "int8");
+        const Kind kind{0, 0, heads.head_dim / 2};
+        check_heads(kernels, heads, kind, Format::F32, "f32");
+        check_heads(kernels, heads, kind, Format::BF16, "bf16");
+        check_heads(kernels, heads, kind, Format::I8, "int8");
+    }
+    for (const int64_t window : {1, 5, 64, 256, 300}) {
+        check_heads(kernels, {9, 3, 64}, {window, 1.5f, 24}, Format::F32, "f32");
+        check_heads(kernels, {4, 2, 16}, {window, 1.5f, 8}, Format::I8, "int8");
     }
 }
 

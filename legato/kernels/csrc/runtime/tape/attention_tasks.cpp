@@ -31,7 +31,7 @@ void AttentionTasks::plan(const Step& step) {
     for (int64_t request = 0; request < step.num_requests; ++request) {
         for (int64_t head = 0; head < num_kv_heads_; ++head) add_tasks(step, request, head, task_rows);
     }
-    if (static_cast<int64_t>(tasks_.size()) < wanted_tasks()) split_lone_rows();
+    if (static_cast<int64_t>(tasks_.size()) < wanted_tasks()) split_lone_rows(step);
 }
 
 int64_t AttentionTasks::num_tasks(const Step& step, int64_t task_rows) const {
@@ -52,7 +52,7 @@ void AttentionTasks::add_tasks(const Step& step, int64_t request, int64_t head, 
     }
 }
 
-void AttentionTasks::split_lone_rows() {
+void AttentionTasks::split_lone_rows(const Step& step) {
     std::vector<AttentionTask> whole;
     whole.swap(tasks_);
     auto* parts = parts_.at<float>();
@@ -62,7 +62,7 @@ void AttentionTasks::split_lone_rows() {
             tasks_.push_back(task);
             continue;
         }
-        merges_.push_back({task.first_row, task.head, num_spans, parts});
+        merges_.push_back({task.first_row, step.positions[task.first_row], task.head, num_spans, parts});
         for (int64_t span = 0; span < num_spans; ++span, parts += part_floats_) {
             task.first_span = span;
             task.end_span = span + 1;

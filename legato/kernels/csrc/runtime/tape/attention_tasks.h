@@ -29,7 +29,7 @@ class AttentionTasks {
     int64_t wanted_tasks() const;
     int64_t num_tasks(const Step& step, int64_t task_rows) const;
     void add_tasks(const Step& step, int64_t request, int64_t head, int64_t task_rows);
-    void split_lone_rows();
+    void split_lone_rows(const Step& step);
 
     int64_t num_kv_heads_;
     int num_threads_;

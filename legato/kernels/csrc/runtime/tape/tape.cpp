@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -71,98 +70,7 @@ void Tape::record_rows(std::vector<int> uses, int out, Compute compute) {
     record({parts, 1, row_bytes, 0, std::move(uses), std::move(compute)});
 }
 
-int Tape::embedding(const PackedWeight& weight, bool by_position) {
-    const int out = add_value(false, weight.inputs);
-    auto& limit = by_position ? limits_.num_positions : limits_.vocab;
-    limit = std::min(limit, weight.outputs);
-    record_rows({out}, out, [this, out, weight, by_position](const Replay& replay, int64_t begin, int64_t end, int) {
-        const auto* indices = by_position ? replay.step.positions : replay.step.token_ids;
-        for (int64_t row = begin; row < end; ++row) {
-            kernels_.unpack_row(weight, indices[row], values_[out].values + row * weight.inputs);
-        }
-    });
-    return out;
-}
-
-int Tape::rms_norm(int x, std::vector<float> weight, float eps) {
-    const auto row_width = value(x, "rms_norm").width, width = static_cast<int64_t>(weight.size());
-    require(width >= 1 && row_width % width == 0, "rms_norm: width of the weight: " + std::to_string(width) +
-                                                      ", must divide " + std::to_string(row_width));
-    const auto heads = row_width / width;
-    const int out = add_value(values_[x].is_samples, row_width);
-    record_rows({x, out}, out, [=, weight = std::move(weight)](const Replay&, int64_t begin, int64_t end, int) {
-        const auto& in = values_[x];
-        kernels_.rms_norm(in.values, weight.data(), eps, width, values_[out].values, begin * heads, end * heads);
-    });
-    return out;
-}
-
-// Each head of columns [column, column + num_heads * width of the weight), in place.
-void Tape::rms_norm_heads(int x, int64_t column, int64_t num_heads, std::vector<float> weight, float eps) {
-    const auto row_width = value(x, "rms_norm_heads").width, width = static_cast<int64_t>(weight.size());
-    require(width >= 1 && column >= 0 && num_heads >= 1 && column + num_heads * width <= row_width,
-            "rms_norm_heads: the heads must lie within the " + std::to_string(row_width) + " columns of the value");
-    values_[x].rounded.is_current = values_[x].quantized.is_current = false;
-    record_rows({x}, x, [=, weight = std::move(weight)](const Replay&, int64_t begin, int64_t end, int) {
-        for (int64_t row = begin; row < end; ++row) {
-            auto* heads = values_[x].values + row * row_width + column;
-            kernels_.rms_norm(heads, weight.data(), eps, width, heads, 0, num_heads);
-        }
-    });
-}
-
-int Tape::layer_norm(int x, std::vector<float> weight, std::vector<float> bias, float eps) {
-    const auto width = value(x, "layer_norm").width;
-    require_equal(static_cast<int64_t>(weight.size()), width, "layer_norm: width of the weight");
-    require_equal(static_cast<int64_t>(bias.size()), width, "layer_norm: width of the bias");
-    const int out = add_value(values_[x].is_samples, width);
-    record_rows({x, out}, out,
-                [=, weight = std::move(weight), bias = std::move(bias)](const Replay&, int64_t begin, int64_t end,
-                                                                              int) {
-                    kernels_.layer_norm(values_[x].values, weight.data(), bias.data(), eps, width, values_[out].values,
-                                        begin, end);
-                });
-    return out;
-}
-
-int Tape::add(int a, int b) {
-    const auto width = value(a, "add").width;
-    require_equal(value(b, "add").width, width, "add: width of what is added");
-    require_equal(values_[b].is_samples, values_[a].is_samples, "add: rows are of samples");
-    const int out = add_value(values_[a].is_samples, width);
-    record_rows({a, b, out}, out, [=](const Replay&, int64_t begin, int64_t end, int) {
-        const auto *in = values_[a].values, *added = values_[b].values;
-        auto* sum = values_[out].values;
-        for (auto i = begin * width; i < end * width; ++i) sum[i] = in[i] + added[i];
-    });
-    return out;
-}
-
-int Tape::activate(int x, Activation function, bool is_gated) {
-    const auto in_width = value(x, "activate").width;
-    require(!is_gated || in_width % 2 == 0, "activate: a gated input must be two halves of equal width");
-    const auto width = is_gated ? in_width / 2 : in_width;
-    const int out = add_value(values_[x].is_samples, width);
-    record_rows({x, out}, out, [=](const Replay&, int64_t begin, int64_t end, int) {
-        kernels_.activate(function, is_gated, values_[x].values, width, values_[out].values, begin, end);
-    });
-    return out;
-}
-
-int Tape::select(int x) {
-    require(!value(x, "select").is_samples, "select: its input must have a row for each token");
-    const auto width = values_[x].width;
-    const int out = add_value(true, width);
-    record_rows({x, out}, out, [this, x, out, width](const Replay& replay, int64_t begin, int64_t end, int) {
-        for (int64_t row = begin; row < end; ++row) {
-            const auto* source = values_[x].values + replay.step.sample_rows[row] * width;
-            std::copy(source, source + width, values_[out].values + row * width);
-        }
-    });
-    return out;
-}
-
-int Tape::attention(int qkv, const Rotation& rotation, int64_t layer, int64_t num_heads, float scale) {
+int Tape::attention(int qkv, const Rotation& rotation, int64_t layer, int64_t num_heads, const Scores& scores) {
     const auto& shape = kv_.shape();
     require(layer >= 0 && layer < shape.num_layers, "attention: the K/V store has no layer " + std::to_string(layer));
     require(num_heads >= 1 && num_heads % shape.num_kv_heads == 0,
@@ -170,13 +78,15 @@ int Tape::attention(int qkv, const Rotation& rotation, int64_t layer, int64_t nu
     require_equal(value(qkv, "attention").width, (num_heads + 2 * shape.num_kv_heads) * shape.head_dim,
                   "attention: width of q, k and v");
     require(!values_[qkv].is_samples, "attention: its input must have a row for each token");
-    require_equal(rotation.half_dim * 2, shape.head_dim, "attention: twice the width of cos and sin");
+    require(rotation.half_dim >= 1 && rotation.half_dim * 2 <= shape.head_dim,
+            "attention: twice the width of cos and sin must be at most " + std::to_string(shape.head_dim));
+    require(scores.window >= 0 && scores.cap >= 0, "attention: window and cap must not be negative");
 
     const auto kv = kv_.layer(layer);
     const int q = record_rope(qkv, rotation, kv, num_heads);
     const int out = add_value(false, values_[q].width);
-    const auto args = [this, q, out, num_heads, scale, kv] {
-        return AttentionArgs{values_[q].values, values_[out].values, num_heads, scale, kv};
+    const auto args = [this, q, out, num_heads, scores, kv] {
+        return AttentionArgs{values_[q].values, values_[out].values, num_heads, scores.scale, scores.window, scores.cap, kv};
     };
     const auto max_kv_len = std::min(rotation.num_positions, shape.num_pages * shape.page_size);
     const auto part_floats = kernels_.attention_part_floats(args());
@@ -203,7 +113,7 @@ int Tape::record_rope(int qkv, const Rotation& rotation, const KVLayer& kv, int6
     const int q = add_value(false, q_width);
     limits_.num_positions = std::min(limits_.num_positions, rotation.num_positions);
     record_rows({qkv, q}, q, [this, qkv, q, q_width, rotation, kv](const Replay& replay, int64_t begin, int64_t end, int) {
-        kernels_.rope_and_store(values_[qkv].values, rotation.cos, rotation.sin, q_width, replay.step,
+        kernels_.rope_and_store(values_[qkv].values, rotation.cos, rotation.sin, rotation.half_dim, q_width, replay.step,
                                 replay.request_of_row, kv, values_[q].values, begin, end);
     });
     return q;

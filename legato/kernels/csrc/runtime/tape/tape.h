@@ -20,6 +20,13 @@ struct Rotation {
     int64_t num_positions, half_dim;
 };
 
+// How attention scores: see AttentionArgs.
+struct Scores {
+    float scale;
+    int64_t window;
+    float cap;
+};
+
 // An operation takes the numbers of the values it reads and gives the number of the one it writes. Weights, rotations
 // and the K/V store are not copied: they must outlive the tape. std::invalid_argument names what does not fit.
 class Tape {
@@ -28,7 +35,7 @@ class Tape {
     Tape(const Tape&) = delete;
     Tape& operator=(const Tape&) = delete;
 
-    int embedding(const PackedWeight& weight, bool by_position);
+    int embedding(const PackedWeight& weight, bool by_position, int64_t offset);
     int rms_norm(int x, std::vector<float> weight, float eps);
     void rms_norm_heads(int x, int64_t column, int64_t num_heads, std::vector<float> weight, float eps);
     int layer_norm(int x, std::vector<float> weight, std::vector<float> bias, float eps);
@@ -36,8 +43,10 @@ class Tape {
     int linear(int x, const std::vector<PackedWeight>& weights, std::vector<float> bias);
     void add_linear(int into, int x, const std::vector<PackedWeight>& weights, std::vector<float> bias);
     int add(int a, int b);
-    int attention(int qkv, const Rotation& rotation, int64_t layer, int64_t num_heads, float scale);
+    int attention(int qkv, const Rotation& rotation, int64_t layer, int64_t num_heads, const Scores& scores);
     int activate(int x, Activation function, bool is_gated);
+    int scale(int x, float factor);
+    int soft_cap(int x, float cap);
     int select(int x);
     void finish(int logits);
 

@@ -1,0 +1,1 @@
+"""The families of models that are served, a page each."""
