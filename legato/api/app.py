@@ -4,8 +4,9 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -25,10 +26,13 @@ from legato.api.transport.key_limits import KeyLimits
 from legato.api.transport.request_scope import RequestScope
 from legato.api.transport.size_limit import SizeLimit
 from legato.api.transport.slow_readers import SlowReaders
+from legato.api.transport.spans import Spans
 from legato.core.api_keys import with_keys_of_file
 from legato.core.config import ServerConfig
 from legato.core.errors import LegatoError
+from legato.core.own_thread import in_own_thread
 from legato.observability.metrics import Metrics
+from legato.observability.tracing import Tracer, open_tracer
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +46,10 @@ EXPOSED_HEADERS = (
     "retry-after",
     "retry-after-ms",
 )
+
+# FastAPI's own would tell what clients send; ours is `observability/tracing.py`. Older versions have none.
+NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+LAST_SPANS_S = 2.0  # to send what has not been sent, at the end
 
 # Told once a service how its start has ended: after so many seconds, with None, or with what forbids it.
 OnStart = Callable[[ModelService, float, LegatoError | None], None]
@@ -60,7 +68,7 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
     Several names may share a service. Engines start and end with the lifespan; where a caller runs none, an
     engine starts at the first request for it. Nothing is kept outside the app: `app.state.on_start` may be
     set before the lifespan by who tells of starts otherwise than by the log. Raises ConfigError for keys
-    that cannot be read.
+    that cannot be read, or for spans that nothing installed can send.
     """
     models = ServedModels(services)
     server = with_keys_of_file(server)
@@ -72,6 +80,7 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
         redoc_url=None,
         redirect_slashes=False,
         strict_content_type=False,  # a body without a content type is read as JSON
+        telemetry=NO_TELEMETRY,
         lifespan=_lifespan,
     )
     app.state.models = models
@@ -81,6 +90,7 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
     app.state.on_start = log_start
     app.state.metrics = _metrics(models)
     app.state.deep_check = DeepCheck()
+    app.state.tracer = open_tracer(server.otlp_traces_endpoint, __version__)
     app.state.vllm = VllmProxy(server.vllm_url)
     for routes in (openai, responses, anthropic, tokenizer, abort, lesson, ops):
         app.include_router(routes.router)
@@ -102,6 +112,9 @@ def _add_transport(app: FastAPI, server: ServerConfig) -> None:
             per_minute=server.requests_per_minute_per_key,
             on_refusal=partial(metrics.rejected, default.names[0]),
         )
+    if app.state.tracer is not None:
+        attributes: dict[str, str | int] = {"server.address": server.host, "server.port": server.port}
+        app.add_middleware(Spans, tracer=app.state.tracer, attributes=attributes)
     if not server.api_key:
         app.add_middleware(HostCheck, names=(server.host, *server.allowed_hosts))
     app.add_middleware(Authentication, api_keys=server.api_key)
@@ -138,6 +151,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         await cancel_and_wait(*starts)
         await asyncio.gather(*(service.close() for service in services))
+        if app.state.tracer is not None:
+            await _send_last_spans(app.state.tracer)
+
+
+async def _send_last_spans(tracer: Tracer) -> None:
+    """For a moment: whoever takes no spans holds up no end."""
+    closing = in_own_thread("tracer-closer", tracer.close)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.wrap_future(closing), LAST_SPANS_S)
 
 
 async def _start(service: ModelService, on_start: OnStart) -> None:

@@ -12,6 +12,7 @@ from legato.core.api_keys import with_keys_of_file
 from legato.core.config import EngineConfig, ServerConfig
 from legato.core.descriptors import max_connections, raise_descriptor_limit
 from legato.observability.logs import set_up_logging
+from legato.observability.tracing import check_tracing
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     settings = with_keys_of_file(server.value)
     check_tls(settings)
+    check_tracing(settings.otlp_traces_endpoint)
     set_up_logging(settings.log_level, log_format=settings.log_format)
     connections = max_connections(raise_descriptor_limit())
     logger.info("start: up to %d connections at once (ulimit -Hn sets the limit)", connections)

@@ -211,7 +211,7 @@ class ServerConfig:
     ttft_limit_s: float = flag(
         0,
         "seconds from a request's arrival to its first token, as predicted when it comes; what would take"
-        " longer gets 429 with the code ttft_limit at once; 0: no limit",
+        " longer gets 429 with the code ttft_limit at once, unless nobody else is served; 0: no limit",
         type=float,
         least=0,
         aliases=("--ttft-limit",),
@@ -232,6 +232,13 @@ class ServerConfig:
     )
     log_level: str = flag("info", "how much is logged", choices=("debug", "info", "warning", "error"))
     log_format: str = flag("text", "a line of text, or a JSON object a line", choices=("text", "json"))
+    otlp_traces_endpoint: str | None = flag(
+        None,
+        "where spans of calls are sent, OTLP over HTTP, like http://127.0.0.1:4318/v1/traces; needs the extra"
+        " legato[otel]. No texts are sent; OTEL_* variables set the rest",
+        type=str,
+        is_url=True,
+    )
     enable_auto_tool_choice: bool = flag(
         True, "the model may call the tools of a request as it likes: always so, the flag changes nothing"
     )

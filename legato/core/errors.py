@@ -52,18 +52,18 @@ class UnknownRequestError(RequestError):
 class OverloadedError(LegatoError):
     """There is too much to do: come back in `retry_after_s` seconds."""
 
-    def __init__(self, message: str, *, retry_after_s: float | None) -> None:
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
 
 
 class SlowFirstTokenError(OverloadedError):
-    """The first token would come later than it may; no retry_after_s: it would even if nobody else waited.
+    """The first token would come later than it may, because of those that came before.
 
     first_token_at  when it would come, by time.perf_counter()
     """
 
-    def __init__(self, message: str, *, retry_after_s: float | None, first_token_at: float) -> None:
+    def __init__(self, message: str, *, retry_after_s: float, first_token_at: float) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
         self.first_token_at = first_token_at
 

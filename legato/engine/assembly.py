@@ -121,6 +121,7 @@ def assemble(
             limits=RequestLimits(max_model_len=max_model_len, pool_len=pool_len, vocab_size=model.vocab_size),
             eos_ids=eos_ids,
             lookahead=1 if config.overlap else 0,
+            grammars=grammars,
         )
     )
     return Engine(core, max_model_len, cache, numeric_mode=compute.numeric_mode)

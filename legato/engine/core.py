@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Protocol
 
 from legato.core.errors import RequestError
 from legato.core.plan import StepOutput, StepPlan
@@ -25,6 +26,16 @@ from legato.ipc.messages import (
 from legato.scheduler.events import Broken, Event, NewToken
 from legato.scheduler.scheduler import Scheduler
 
+HELD_CHECK_S = 0.002  # while nothing else is to be done
+
+
+class Grammars(Protocol):
+    """Builds grammars beside the engine's steps."""
+
+    def prepare(self, grammar: str) -> "Future[None] | None":
+        """Done, or None, when a request with this grammar can be computed without anybody's waiting."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class CoreParts:
@@ -35,6 +46,7 @@ class CoreParts:
     limits: RequestLimits
     eos_ids: frozenset[int]
     lookahead: int  # steps that may be in flight while the next is planned: 1 with overlap, else 0
+    grammars: Grammars | None = None
 
 
 class Core:
@@ -46,6 +58,8 @@ class Core:
         self._scheduler = parts.scheduler
         self._executor = parts.executor
         self._lookahead = parts.lookahead
+        self._grammars = parts.grammars
+        self._held: dict[str, tuple[Request, Future[None]]] = {}  # by request id, until its grammar is built
         self._in_flight: deque[tuple[StepPlan, Future[StepOutput]]] = deque()
         self._num_steps = 0
         self._num_tokens = 0  # of steps that are over
@@ -61,20 +75,39 @@ class Core:
 
     @property
     def has_work(self) -> bool:
-        return self._scheduler.has_requests or bool(self._in_flight)
+        return self._scheduler.has_requests or bool(self._in_flight) or bool(self._held)
+
+    @property
+    def idle_s(self) -> float:
+        return 0.0 if self._scheduler.has_requests or self._in_flight else HELD_CHECK_S
 
     def add(self, message: AddRequest) -> Accepted | Rejected:
         """Queue a request, or say why not."""
-        if message.request_id in self._scheduler or self._is_in_flight(message.request_id):
+        if message.request_id in self._held or self._is_running(message.request_id):
             return _reject(message, "duplicate_request_id", "a request with this id is still running")
         if not message.is_resumed and (excess := self._excess_of_queue(message)):
             return _reject(message, "queue_full", excess)
         try:
-            self._scheduler.add(open_request(message, self.limits, self.eos_ids))
+            self._queue(open_request(message, self.limits, self.eos_ids))
         except RequestError as error:
             return _reject(message, error.code, str(error), error.param)
         self._watches[message.request_id] = Stopwatch(self._clock())
         return Accepted(request_id=message.request_id)
+
+    def _queue(self, request: Request) -> None:
+        """Hand a request to the scheduler, or hold it until its grammar is built: others need not wait."""
+        grammar = request.params.grammar
+        built = None if grammar is None or self._grammars is None else self._grammars.prepare(grammar)
+        if built is None:
+            self._scheduler.add(request)
+        else:
+            self._held[request.request_id] = request, built
+
+    def _release(self) -> None:
+        for request, built in list(self._held.values()):
+            if built.done():
+                del self._held[request.request_id]
+                self._scheduler.add(request)
 
     def _excess_of_queue(self, message: AddRequest) -> str | None:
         """Why the queue has no room for a request; one that can run at once needs none.
@@ -85,7 +118,7 @@ class Core:
         config, waiting = self._scheduler.config, self._scheduler.waiting
         own = waiting.of(message.tenant if config.is_fair else "")
         num_tenants = waiting.num_tenants + (not own)
-        num_waiting = len(waiting) - self._scheduler.num_free_rows  # for others to end
+        num_waiting = len(waiting) + len(self._held) - self._scheduler.num_free_rows  # for others to end
         if num_waiting >= config.max_queued and len(own) * num_tenants >= config.max_queued:
             return f"{num_waiting} requests wait already, the limit is {config.max_queued}"
         num_tokens = waiting.num_prompt_tokens + len(message.token_ids)
@@ -101,11 +134,14 @@ class Core:
         )
 
     def abort(self, request_id: str) -> None:
+        self._held.pop(request_id, None)
         self._scheduler.abort(request_id)
         self._watches.pop(request_id, None)
 
     def step(self) -> list[TokenOutput | Failed]:
         """Launch the next step and take in the oldest one that has to be waited for."""
+        if self._held:
+            self._release()
         plan = self._scheduler.plan()
         if plan.chunks:
             self._start_watches(plan)  # before launch(), which may return only when the step is computed
@@ -130,7 +166,7 @@ class Core:
             query_id=query_id,
             step=self._num_steps,
             running=len(scheduler.running),
-            waiting=len(scheduler.waiting),
+            waiting=len(scheduler.waiting) + len(self._held),
             waiting_tokens=scheduler.waiting.num_prompt_tokens,
             pages_held=usage.held,
             pages_cached=usage.cached,
@@ -184,9 +220,11 @@ class Core:
             timing=timing,
         )
 
-    def _is_in_flight(self, request_id: str) -> bool:
-        """Whether a step still computes for a request of this id, though it may have ended meanwhile."""
-        return any(chunk.request_id == request_id for plan, _ in self._in_flight for chunk in plan.chunks)
+    def _is_running(self, request_id: str) -> bool:
+        """Whether it waits or runs, or a step still computes for it, though it may have ended meanwhile."""
+        return request_id in self._scheduler or any(
+            chunk.request_id == request_id for plan, _ in self._in_flight for chunk in plan.chunks
+        )
 
     def _request_stats(self, request: Request) -> RequestStats:
         return RequestStats(

@@ -71,8 +71,10 @@ class InprocClient:
                 raise self._not_ready()
             self._inbox.put([self._router.expect_stats(sink)])
 
-    def first_token(self, token_ids: Sequence[int], cache_salt: str = "") -> FirstToken | None:
-        return self._router.first_token(token_ids, cache_salt)
+    def first_token(
+        self, token_ids: Sequence[int], cache_salt: str = "", tenant: str = ""
+    ) -> FirstToken | None:
+        return self._router.first_token(token_ids, cache_salt, tenant)
 
     @property
     def num_pending(self) -> int:
@@ -132,13 +134,13 @@ class InprocClient:
     def _receive(self) -> list[ToEngine] | None:
         """Everything that has arrived, or None when told to end; sleeps only when there is no work."""
         received: list[ToEngine] = []
-        is_blocking = not self._core.has_work
+        wait_s = self._core.idle_s if self._core.has_work else None
         while True:
             try:
-                messages = self._inbox.get(block=is_blocking)
+                messages = self._inbox.get(block=wait_s != 0, timeout=wait_s)
             except Empty:
                 return received
             if messages is None:
                 return None
             received += messages
-            is_blocking = False
+            wait_s = 0

@@ -30,6 +30,11 @@ class EngineCore(Protocol):
     @property
     def has_work(self) -> bool: ...
 
+    @property
+    def idle_s(self) -> float:
+        """With work, how long the next step may wait for messages; 0 unless it would find nothing to do."""
+        ...
+
     def add(self, message: AddRequest) -> Accepted | Rejected: ...
 
     def abort(self, request_id: str) -> None: ...
@@ -50,7 +55,7 @@ def run(core: EngineCore, channel: Channel[ToEngine], early: Sequence[ToEngine] 
     try:
         while True:
             if core.has_work or incoming:
-                incoming += channel.receive(timeout_s=0)
+                incoming += channel.receive(timeout_s=0 if incoming else core.idle_s)
             else:
                 incoming += _receive_when_idle(core, channel)
             outgoing: list[FromEngine] = []

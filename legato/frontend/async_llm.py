@@ -109,7 +109,7 @@ class AsyncLLM:
             request.request_id: Answer(index, request.token_ids, params, self.tokenizer, shown_ids)
             for index, request in enumerate(requests)
         }
-        first_token_at = self._predict(id_lists, cache_salt, first_token_by)
+        first_token_at = self._predict(id_lists, cache_salt, tenant, first_token_by)
         stream = AnswerStream(self.client, answers, id_lists, first_token_at)
         self.client.submit(requests, stream.sink)
         await stream.accepted()
@@ -188,27 +188,25 @@ class AsyncLLM:
         return await self._convert(encode) if sum(map(len, texts)) > LONG_TEXT_CHARS else encode()
 
     def _predict(
-        self, id_lists: Sequence[Sequence[int]], cache_salt: str, deadline: float | None
+        self, id_lists: Sequence[Sequence[int]], cache_salt: str, tenant: str, deadline: float | None
     ) -> float | None:
-        """When the first prompt's first token will come. Raises SlowFirstTokenError if after the deadline."""
-        predicted = self.client.first_token(id_lists[0], cache_salt) if id_lists else None
+        """When the first prompt's first token will come.
+
+        Raises SlowFirstTokenError if that is after the deadline, and it would come earlier without others.
+        """
+        predicted = self.client.first_token(id_lists[0], cache_salt, tenant) if id_lists else None
         if predicted is None:
             return None
         now = time.perf_counter()
         first_token_at = now + predicted.wait_s
         if deadline is None or first_token_at <= deadline:
             return first_token_at
-        if now + predicted.alone_s > deadline:
-            raise SlowFirstTokenError(
-                f"this prompt's first token is predicted to take {predicted.alone_s:.3g} s even where nobody"
-                " else waits, more than this server allows; shorten the prompt",
-                retry_after_s=None,
-                first_token_at=first_token_at,
-            )
+        if predicted.wait_s <= predicted.alone_s:  # nobody waits for it; and what was never let in was
+            return first_token_at  # never measured, so that a wrong guess would stand for ever
         raise SlowFirstTokenError(
             f"the first token is predicted to take {predicted.wait_s:.3g} s, more than this server allows;"
             " try again when fewer requests wait",
-            retry_after_s=first_token_at - deadline,
+            retry_after_s=predicted.wait_s - max(deadline - now, predicted.alone_s),
             first_token_at=first_token_at,
         )
 

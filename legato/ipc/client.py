@@ -93,7 +93,9 @@ class EngineClient(Protocol):
     def query_stats(self, sink: StatsSink) -> None:
         """Ask for statistics with the ledger of each request. Raises NotReadyError."""
 
-    def first_token(self, token_ids: Sequence[int], cache_salt: str = "") -> FirstToken | None:
+    def first_token(
+        self, token_ids: Sequence[int], cache_salt: str = "", tenant: str = ""
+    ) -> FirstToken | None:
         """When a prompt that came now would have its first token; None where that cannot be told."""
 
     @property
@@ -203,8 +205,10 @@ class ProcessClient:
                 raise self._not_ready()
             self._outbox.put(encode_frame([self._router.expect_stats(sink)]))
 
-    def first_token(self, token_ids: Sequence[int], cache_salt: str = "") -> FirstToken | None:
-        return self._router.first_token(token_ids, cache_salt)
+    def first_token(
+        self, token_ids: Sequence[int], cache_salt: str = "", tenant: str = ""
+    ) -> FirstToken | None:
+        return self._router.first_token(token_ids, cache_salt, tenant)
 
     @property
     def num_pending(self) -> int:

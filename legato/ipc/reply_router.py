@@ -49,10 +49,12 @@ class ReplyRouter:
         with self._lock:
             self._predictor.begin(ready)
 
-    def first_token(self, token_ids: Sequence[int], cache_salt: str) -> FirstToken | None:
+    def first_token(
+        self, token_ids: Sequence[int], cache_salt: str = "", tenant: str = ""
+    ) -> FirstToken | None:
         """When a prompt that came now would have its first token."""
         with self._lock:
-            return self._predictor.predict(token_ids, cache_salt)
+            return self._predictor.predict(token_ids, cache_salt, tenant)
 
     def expect(self, requests: Sequence[AddRequest], sink: Sink) -> None:
         """From now on, all that is said about these requests goes to `sink`."""

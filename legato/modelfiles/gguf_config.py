@@ -45,6 +45,7 @@ ROPE_TENSORS = {  # numbers that plain frequencies are divided by: in which scal
     "rope_factors_short.weight": ("longrope", "short_factor"),
     "rope_factors_long.weight": ("longrope", "long_factor"),
 }
+BIASES = {"blk.0.attn_q.bias": "attention_bias", "blk.0.ffn_gate.bias": "mlp_bias"}  # no key tells them
 PLAIN: dict[str, tuple[Any, ...]] = {  # keys that change numbers, and the values with which they do not
     "attention.clamp_kqv": (0, 0.0),
     "attention.max_alibi_bias": (0, 0.0),
@@ -86,8 +87,9 @@ def _settings(header: GgufHeader, prefix: str, path: Path) -> dict[str, Any]:
     rotated = metadata.get(f"{prefix}rope.dimension_count", head_dim)
     if rotated != head_dim:
         settings["partial_rotary_factor"] = rotated / head_dim
-    if "blk.0.attn_q.bias" in header.tensors:
-        settings["attention_bias"] = True
+    for tensor, name in BIASES.items():
+        if tensor in header.tensors:
+            settings[name] = True
     window = metadata.get(f"{prefix}attention.sliding_window")
     if window:
         settings["sliding_window"] = window

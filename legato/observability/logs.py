@@ -39,9 +39,9 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """A JSON object a line: time, level, process, message; request_id and exception where there is one.
+    """A JSON object a line: time, level, process, message; where there are, request_id, trace_id, exception.
 
-    A line is about a request when it is logged with `extra={"request_id": …}`.
+    A line is about a request when it is logged with `extra={"request_id": …}`, and its trace_id likewise.
     """
 
     def __init__(self, process: str) -> None:
@@ -55,9 +55,9 @@ class JsonLines(logging.Formatter):
             "process": self._process,
             "message": record.getMessage(),
         }
-        request_id = getattr(record, "request_id", None)
-        if request_id is not None:
-            line["request_id"] = request_id
+        for name in ("request_id", "trace_id"):
+            if getattr(record, name, None) is not None:
+                line[name] = getattr(record, name)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)

@@ -120,13 +120,15 @@ class ReferenceSampler:
         self, logits: np.ndarray, batch: SamplingBatch, token_pool: np.ndarray
     ) -> list[SampledToken | RowError]:
         allowed, errors = self._grammars.allowed(batch, token_pool)
-        return [
+        tokens = [
             errors.get(index)
             or _sample(
                 row_logits, row, token_pool[row.row, : row.position], allowed.of_row(index, len(row_logits))
             )
             for index, (row_logits, row) in enumerate(zip(logits, batch.rows, strict=True))
         ]
+        self._grammars.look_ahead(batch, tokens)
+        return tokens
 
     def score(self, logits: np.ndarray, batch: ScoringBatch) -> Sequence[TokenLogprobs | None]:
         rows = zip(logits, batch.token_ids.tolist(), batch.num_logprobs.tolist(), strict=True)
@@ -159,6 +161,7 @@ class NativeSampler:
         ]
         for index, error in errors.items():
             tokens[index] = error
+        self._grammars.look_ahead(batch, tokens)
         return tokens
 
     def score(self, logits: np.ndarray, batch: ScoringBatch) -> Sequence[TokenLogprobs | None]:

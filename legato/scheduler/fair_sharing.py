@@ -13,8 +13,7 @@ from legato.core.request import Request
 from legato.scheduler.step_draft import StepDraft
 from legato.scheduler.waiting_queue import WaitingQueue
 
-UNSEEN = frozenset({""})  # tenants who may come, in place of those who are known
-STEPS_FOR_UNSEEN = 8  # times fair_step_tokens are in the steps that these wait for
+EXPECTED_CREDITS = 4  # that others are served while one is away, until it is not expected any more
 
 
 class TenantAccounts:
@@ -68,15 +67,16 @@ class TenantAccounts:
     def limit_heavy(self, draft: StepDraft, running: Collection[Request], waiting: WaitingQueue) -> None:
         """Limit the step for the sake of those who have been served much less than others, if there are any.
 
-        They may be idle: who asks now and then waits for the steps that run when it comes. So may somebody
-        who was not seen yet; steps that are short enough for these cost little.
+        They may be idle, for a while: who asks now and then waits for the steps that run when it comes.
         """
         most = max((self.service[tenant] for tenant in self._num_open), default=0)
-        least = most - self._credit // 2
-        draft.light = frozenset(tenant for tenant, service in self.service.items() if service <= least)
-        if not draft.light:
-            draft.light, draft.heavy_left = UNSEEN, STEPS_FOR_UNSEEN * self._step_tokens
-        else:
+        least, expected = most - self._credit // 2, most - EXPECTED_CREDITS * self._credit
+        draft.light = frozenset(
+            tenant
+            for tenant, service in self.service.items()
+            if service <= least and (service > expected or tenant in self._num_open)
+        )
+        if draft.light:
             lines = [line[0] for tenant in draft.light if (line := waiting.of(tenant))]
             admitted = [request for request in running if request.tenant in draft.light]
             draft.light_priority = min((request.priority for request in lines + admitted), default=0)

@@ -121,10 +121,10 @@ class Scheduler:
         draft = StepDraft(self._step, self.config.max_step_tokens, self.config.max_step_scores)
         self._try_suspect(draft)
         if not draft.chunks:
-            if self.tenants.have_names:
+            if self.tenants.is_shared:
                 self.tenants.limit_heavy(draft, self.running.values(), self.waiting)
-            if self.tenants.is_shared and draft.light and not draft.has_preempted:
-                self._make_room(draft)
+                if draft.light and not draft.has_preempted:
+                    self._make_room(draft)
             self.policy.fill(draft, self._add_decodes, self._add_prefills)
         if self.tenants.is_shared:
             for chunk in draft.chunks.values():
@@ -214,7 +214,7 @@ class Scheduler:
                 draft.add(request, self.kv.pages(request.request_id))
 
     def _add_prefills(self, draft: StepDraft) -> None:
-        if draft.chunks:  # every stream waits for this step
+        if draft.chunks or self.tenants.have_names:  # every stream waits for this step, or a tenant may come
             draft.tokens_left = min(draft.tokens_left, self.config.mixed_prefill_tokens)
         draft.fair_share = self.config.long_prefill_tokens or max(1, draft.tokens_left // 2)
         half_prefilled = self._half_prefilled()

@@ -5,6 +5,7 @@ and answers with a line each: {"grammar": text} or {"error": reason, "code": cod
 error, is for the tokenizer.
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -21,6 +22,7 @@ from legato.core.errors import ModelError, RequestError
 MAX_CPU_S = 2  # of one grammar; the system counts in whole seconds, so it may be a second more
 MAX_WALL_S = 20.0  # the same on a machine that has no time for us
 MAX_MEMORY_BYTES = 2 * 2**30  # of address space
+END_S = 1.0  # between the end of its output and its own
 IDLE_S = 600.0  # after so long without a grammar it ends; the next one starts another
 INVALID = "invalid_grammar"
 
@@ -34,9 +36,10 @@ class GrammarHelper:
 
     def build(self, grammar: str) -> str:
         """The grammar as llguidance reads it. Raises RequestError with the reason why it cannot be built."""
-        if self._process is None or self._process.poll() is not None:
-            self._process = self._start()
-        reply = self._ask(self._process, grammar)
+        process = self._running()
+        reply = self._ask(process, grammar)
+        if reply is None and process.returncode == 0:  # it ended for want of work, just as this came
+            reply = self._ask(self._running(), grammar)
         if reply is None:
             raise RequestError(
                 f"the grammar takes more than {MAX_CPU_S} s or too much memory to build;"
@@ -48,6 +51,11 @@ class GrammarHelper:
             raise RequestError(reply["error"], param="grammar", code=reply["code"])
         text: str = reply["grammar"]
         return text
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self._process is None or self._process.poll() is not None:
+            self._process = self._start()
+        return self._process
 
     def _start(self) -> "subprocess.Popen[bytes]":
         process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -69,6 +77,8 @@ class GrammarHelper:
         except BrokenPipeError:
             reply = None
         if reply is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # one that is stuck
+                process.wait(END_S)  # it may be about to end by itself
             _end(process)
         return reply
 

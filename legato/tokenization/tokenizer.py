@@ -180,12 +180,12 @@ def _with_listed_tokens(
 
 
 def _from_json(file: Path) -> Tokenizer:
+    settings: dict[str, Any] = read_json_if_present(file.parent / "tokenizer_config.json")
+    special_tokens, add_bos = special_tokens_of_folder(file.parent), settings.get("add_bos_token")
     try:
         backend = tokenizers.Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises a bare Exception
-        raise ModelError(f"cannot read {file}: {error}") from error
-    settings: dict[str, Any] = read_json_if_present(file.parent / "tokenizer_config.json")
-    add_bos = settings.get("add_bos_token")
-    return Tokenizer(
-        backend, special_tokens_of_folder(file.parent), add_bos if isinstance(add_bos, bool) else None
-    )
+        return Tokenizer(backend, special_tokens, add_bos if isinstance(add_bos, bool) else None)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises a bare Exception, and a panic of its is not even that
+        raise ModelError(f"cannot read {file}: {brief(error)}") from error

@@ -57,6 +57,8 @@ def _load(
     used = {tensor.name for tensor in places.values()} | {tensors.of("lm_head", prefix).name}
     for extra in sorted(headers.keys() - used):
         if not extra.endswith(tensors.harmless):
+            if extra.endswith(".bias") and not path.is_dir():  # no setting says that it is not to be added
+                raise ModelError(f"{path}: tensor {extra!r}: this architecture has no such bias")
             logger.warning("%s: tensor %r is not used by this architecture", path, extra)
     return StoredWeights(
         {name: headers[tensor.name] for name, tensor in places.items()},

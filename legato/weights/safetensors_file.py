@@ -14,6 +14,7 @@ from legato.backends.stored_weight import StoredWeight, WeightFormat
 from legato.core.errors import ModelError, brief
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
+MAX_NAME_CHARS = 256  # of a shard
 MAX_DIMS = 8
 MAX_SIZE = 2**48  # of one dimension
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<u2"), "BF16": np.dtype("<u2")}
@@ -97,11 +98,15 @@ def _absence(folder: Path) -> str:
 def _weight_map(index: Path) -> dict[str, str]:
     try:
         weight_map = json.loads(index.read_bytes())["weight_map"]
-        if all(isinstance(name, str) and Path(name).name == name for name in weight_map.values()):
+        if all(isinstance(name, str) and _is_file_name(name) for name in weight_map.values()):
             return dict(weight_map)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{index} holds no readable weight_map: {error}") from error
     raise ModelError(f"{index}: a shard must be the name of a file in the same folder")
+
+
+def _is_file_name(name: str) -> bool:
+    return Path(name).name == name and name.isprintable() and len(name) < MAX_NAME_CHARS
 
 
 def _read_header(data: mmap.mmap) -> dict[str, StoredTensor]:

@@ -19,6 +19,7 @@ def test_importing_the_app_loads_nothing_heavy() -> None:
         "torch",
         "huggingface_hub",
         "httpx",
+        "opentelemetry.sdk",
         "legato.engine",
         "legato.models",
     )

@@ -84,15 +84,6 @@ def test_refusal_tells_when_to_come_back(
     assert metric(client, series) == 1
 
 
-def test_prompt_that_is_too_long_for_the_limit_by_itself_is_not_told_to_come_back(
-    client: TestClient, generator: FakeGenerator
-) -> None:
-    generator.refusal = SlowFirstTokenError("too long", retry_after_s=None, first_token_at=0.0)
-    answer = client.post("/v1/completions", json={"prompt": "hi"})
-    assert answer.status_code == 429
-    assert "retry-after" not in answer.headers
-
-
 def test_prediction_is_measured_against_what_came_true(client: TestClient, generator: FakeGenerator) -> None:
     generator.first_token_at = time.perf_counter() + 1000
     client.post("/v1/completions", json={"prompt": ["a", "b"]})

@@ -15,10 +15,23 @@ from legato.frontend.async_llm import AsyncLLM
 from legato.frontend.generator import TextDelta
 from legato.ipc.client import ProcessClient
 from legato.ipc.supervisor import EngineProcess, RestartBudget, start_engine
+from legato.tokenization.grammar_check import GrammarChecker
+from legato.tokenization.grammar_text import json_schema_grammar, lark_json, lark_text
 from legato.tokenization.tokenizer import load_tokenizer
 from tests.frontend.answers import Answered
 
 NUM_STREAMS = 16
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "kind": {"enum": ["talk", "break"]},
+        "notes": {"type": "array", "items": {"type": "string"}, "minItems": 3},
+    },
+    "required": ["id", "kind", "notes"],
+}
+JSON = json_schema_grammar(SCHEMA)
+CALL = f"start: {lark_text('<call>')} {lark_json(SCHEMA)} {lark_text('</call>')}"
 POISON = 5  # a token that no other prompt holds, and that no answer does
 
 
@@ -48,15 +61,17 @@ def llm(tiny_model: Path, engines: Engines) -> Iterator[AsyncLLM]:
 
 
 def open_llm(model: Path, engines: Engines) -> Iterator[AsyncLLM]:
-    config = EngineConfig(model=str(model), watchdog_s=1)
+    config = EngineConfig(model=str(model), watchdog_s=2)
     client = ProcessClient(config, spawn=engines, budget=RestartBudget([0.0] * 5))
-    yield AsyncLLM(client, load_tokenizer(model), None)
+    tokenizer = load_tokenizer(model)
+    checker = GrammarChecker(tokenizer, model / "tokenizer.json")
+    yield AsyncLLM(client, tokenizer, None, grammar_checker=checker)
     client.close()
 
 
 def mixed_params(index: int) -> SamplingParams:
-    """Greedy, seeded, penalised, with logprobs, with stop texts."""
-    kind = index % 4
+    """Greedy, seeded, penalised, with logprobs, with stop texts, as JSON, as a call of a tool."""
+    kind = index % 6
     return SamplingParams(
         max_tokens=60 + 5 * index,
         ignore_eos=True,
@@ -67,6 +82,7 @@ def mixed_params(index: int) -> SamplingParams:
         logprobs=2 if kind == 2 else None,
         prompt_logprobs=1 if kind == 2 else None,
         stop=("ab", "qu", "é") if kind == 3 else (),
+        grammar={4: JSON, 5: CALL}.get(kind),
     )
 
 

@@ -8,7 +8,7 @@ from legato.core.config import CacheConfig, SchedulerConfig
 from legato.core.plan import RowError, StepOutput, StepPlan, TokenLogprobs
 from legato.core.request_limits import RequestLimits
 from legato.core.sampling_params import SamplingParams
-from legato.engine.core import Core, CoreParts
+from legato.engine.core import Core, CoreParts, Grammars
 from legato.executor.request_table import RequestTable
 from legato.ipc.messages import Accepted, AddRequest, Failed, TokenOutput
 from legato.kvcache.manager import KVCacheManager
@@ -75,6 +75,7 @@ def scripted_core(
     max_queued_tokens: int | None = None,
     is_fair: bool = True,
     clock: Callable[[], float] = lambda: 0.0,
+    grammars: Grammars | None = None,
 ) -> Core:
     """Pages of 4 tokens, a context of 64, steps of 16."""
     config = SchedulerConfig(
@@ -92,7 +93,7 @@ def scripted_core(
         config, make_policy("continuous", lambda: 0.0), KVCacheManager(cache), RequestTable(max_num_seqs)
     )
     limits = RequestLimits(max_model_len=64, pool_len=num_pages * 4, vocab_size=VOCAB_SIZE)
-    return Core(CoreParts(scheduler, executor, limits, frozenset({EOS}), lookahead), clock)
+    return Core(CoreParts(scheduler, executor, limits, frozenset({EOS}), lookahead, grammars), clock)
 
 
 def make_message(

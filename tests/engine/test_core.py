@@ -40,6 +40,43 @@ def test_tokens_come_one_a_step_and_the_last_says_why(lookahead: int) -> None:
     core.check_integrity()
 
 
+class Builder:
+    """Implements Grammars: builds when it is told to."""
+
+    def __init__(self) -> None:
+        self.built: Future[None] = Future()
+
+    def prepare(self, grammar: str) -> "Future[None]":
+        return self.built
+
+
+@both_loops
+def test_request_waits_for_its_grammar_and_its_neighbours_do_not(lookahead: int) -> None:
+    builder = Builder()
+    executor = ScriptedExecutor({"a": [20, 21, 22], "json": [30]})
+    core = scripted_core(executor, lookahead=lookahead, grammars=builder)
+    add_all(core, make_message("json", max_tokens=1, grammar="a grammar"), make_message("a", max_tokens=3))
+    assert core.idle_s == 0
+    tokens: list[TokenOutput | Failed] = []
+    while len(tokens) < 3:
+        tokens += core.step()
+    assert {each.request_id for each in tokens} == {"a"}
+    assert core.has_work
+    assert core.idle_s > 0, "an engine with nothing else to do sleeps a little"
+    assert (core.step(), core.stats().waiting) == ([], 1)
+    assert rejection(core, request_id="json").code == "duplicate_request_id"
+    builder.built.set_result(None)
+    assert [each.request_id for each in run_to_end(core)] == ["json"]
+    core.check_integrity()
+
+
+def test_request_that_leaves_while_its_grammar_is_built_is_forgotten() -> None:
+    core = scripted_core(ScriptedExecutor({}), grammars=Builder())
+    add_all(core, make_message("json", grammar="a grammar"))
+    core.abort("json")
+    assert not core.has_work
+
+
 def test_tokens_tell_the_time_of_their_request() -> None:
     seconds = iter(range(100)).__next__  # one each time that the core looks
     core = scripted_core(ScriptedExecutor({}), max_num_seqs=1, clock=seconds)

@@ -37,6 +37,10 @@ class FakeCore:
     def has_work(self) -> bool:
         return self.steps_left > 0
 
+    @property
+    def idle_s(self) -> float:
+        return 0.0
+
     def add(self, message: AddRequest) -> Accepted:
         self.diary.append(f"add {message.request_id}")
         self.steps_left += 2

@@ -1,16 +1,17 @@
 """Constrained answers: the bits that they have alone, their ends, and what happens when they cannot go on."""
 
 import json
+import os
+import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from llguidance import LLParserLimits
 
 from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.engine.assembly import Engine
 from legato.ipc.messages import AddRequest, Failed, TokenOutput
-from legato.modelfiles import grammars
 from legato.tokenization.grammar_text import choice_grammar, json_schema_grammar, lark_token, regex_grammar
 from tests.engine.runs import Model, Run, build_engine, run, run_alone, same_bits
 from tests.fakes import random_model
@@ -215,12 +216,37 @@ def test_a_grammar_that_was_not_checked_fails_its_request_alone(
 
 
 def test_a_parser_that_meets_its_bounds_ends_no_answer_as_if_it_were_whole(
-    model: Model, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+    model: Model, tokenizer: Path
 ) -> None:
-    bounds = LLParserLimits(max_lexer_states=20, verbose_errors=False)
-    monkeypatch.setattr(grammars, "LIMITS", bounds)
-    reason = failure(model, tokenizer, regex_grammar("[a-c]{1,100}"))
-    assert reason.endswith("any further: lexer error: too many states: 20 >= 20")
+    reason = failure(model, tokenizer, 'start: /[a-c]{3}/ "a"{60000}')
+    assert re.search("any further: parser error: too many items .* shorter", reason, re.IGNORECASE)
+
+
+def test_a_grammar_whose_tokens_take_long_to_find_fails_its_request_alone(
+    model: Model, tokenizer: Path
+) -> None:
+    assert "takes too long" in failure(model, tokenizer, regex_grammar("a{300000}"))
+
+
+def test_answers_go_on_bit_for_bit_when_the_grammar_worker_dies(
+    model: Model, tokenizer: Path, backend: str, alone: Run
+) -> None:
+    engine = build_engine(model, tokenizer=tokenizer, backend=backend)
+    tokens: dict[str, list[int]] = {each.request_id: [] for each in REQUESTS}
+    for each in REQUESTS:
+        engine.core.add(each)
+    pids = set()
+    while engine.core.has_work:
+        for output in engine.core.step():
+            assert isinstance(output, TokenOutput)
+            tokens[output.request_id] += output.token_ids
+        if sum(map(len, tokens.values())) > 40 * (1 + len(pids)):
+            pid = engine.core._grammars._client.pid
+            pids.add(pid)
+            os.kill(pid, signal.SIGKILL)
+    engine.core.close()
+    assert len(pids) > 1
+    assert tokens == alone.tokens
 
 
 def test_a_model_without_a_tokenizer_cannot_be_constrained(model: Model) -> None:

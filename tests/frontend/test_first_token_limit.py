@@ -18,14 +18,15 @@ from legato.ipc.prediction.first_token import FirstToken
 class PredictingClient:
     """A client whose first tokens are predicted to come in 8 s, 2 s of which are the prompt's own."""
 
-    def __init__(self, client: EngineClient) -> None:
+    def __init__(self, client: EngineClient, wait_s: float = 8.0) -> None:
         self._client = client
+        self._wait_s = wait_s
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    def first_token(self, token_ids: Sequence[int], cache_salt: str) -> FirstToken:
-        return FirstToken(wait_s=8.0, alone_s=2.0)
+    def first_token(self, token_ids: Sequence[int], cache_salt: str, tenant: str) -> FirstToken:
+        return FirstToken(wait_s=self._wait_s, alone_s=2.0)
 
 
 def test_first_token_that_is_predicted_too_late_is_refused_with_when_it_would_not_be(llm: AsyncLLM) -> None:
@@ -39,11 +40,22 @@ def test_first_token_that_is_predicted_too_late_is_refused_with_when_it_would_no
     assert llm.client.num_pending == 0
 
 
-def test_prompt_that_is_too_long_by_itself_is_refused_for_good(llm: AsyncLLM) -> None:
+def test_prompt_that_is_too_long_by_itself_is_told_to_come_when_nobody_else_waits(llm: AsyncLLM) -> None:
     llm.client = PredictingClient(llm.client)  # type: ignore[assignment]
-    with pytest.raises(SlowFirstTokenError, match="shorten the prompt") as caught:
+    with pytest.raises(SlowFirstTokenError) as caught:
         asyncio.run(llm.submit(["hi"], SamplingParams(), first_token_by=time.perf_counter() + 1))
-    assert caught.value.retry_after_s is None
+    assert caught.value.retry_after_s == 6.0
+
+
+def test_prompt_that_waits_for_nobody_is_never_refused(llm: AsyncLLM) -> None:
+    client = PredictingClient(llm.client, wait_s=2.0)
+    llm.client = client  # type: ignore[assignment]
+
+    async def main() -> None:
+        stream = await llm.submit(["hi"], SamplingParams(max_tokens=1), first_token_by=time.perf_counter())
+        await stream.aclose()
+
+    asyncio.run(main())
 
 
 def test_stream_tells_when_its_first_token_is_predicted(llm: AsyncLLM) -> None:

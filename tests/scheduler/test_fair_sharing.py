@@ -43,8 +43,8 @@ def test_light_client_is_slowed_less_than_half_as_much_again_as_by_its_like(
     beside_equal, _ = serve(equal)
     beside_greedy, market = serve(greedy())
 
-    # The first request meets longer steps, of a time when nobody knew of it.
-    assert beside_greedy.ttfts[0] <= 3 * mean(beside_equal.ttfts)
+    longest_step = 1 + 128 + 64  # prompts beside decodes
+    assert beside_greedy.ttfts[0] <= 2 * longest_step  # it was not expected: one runs, and one is planned
     assert len(beside_greedy.totals) >= 10
     assert mean(beside_greedy.ttfts[1:]) <= 1.5 * mean(beside_equal.ttfts[1:])
     assert mean(beside_greedy.totals[1:]) <= 1.5 * mean(beside_equal.totals[1:])
@@ -142,6 +142,19 @@ def test_steps_are_short_while_who_asked_for_little_may_ask_again() -> None:
     assert sum(driver.step().values()) == 32
 
 
+def test_steps_are_whole_again_when_who_asked_for_little_stays_away() -> None:
+    driver = Driver(make_scheduler(max_num_seqs=16, max_step_tokens=32, num_pages=400))
+    add(driver.scheduler, "light", (2, 1))
+    add(driver.scheduler, "greedy", *[(20, 40)] * 12)
+    served = []
+    while driver.scheduler.has_requests:
+        served.append(sum(driver.step().values()))
+    short = served[served.index(4) :]
+    num_short = next(i for i, num_tokens in enumerate(short) if num_tokens > 4)
+    assert 20 < num_short <= 4 * 2 * 32 // 4  # four credits of two full steps
+    assert short[num_short] == 32
+
+
 def test_decodes_of_a_greedy_tenant_take_turns_in_its_part_of_a_step() -> None:
     driver = Driver(make_scheduler(max_step_tokens=32, max_num_seqs=8, num_pages=400))
     add(driver.scheduler, "greedy", *[(4, 100)] * 6)
@@ -182,7 +195,7 @@ def test_who_comes_back_has_saved_up_no_more_than_a_credit() -> None:
     driver = Driver(make_scheduler(max_step_tokens=16, num_pages=400))
     add(driver.scheduler, "light", (2, 1))
     add(driver.scheduler, "greedy", *[(100, 50)] * 4)
-    run_alone(driver, 100)
+    run_alone(driver, 20)
     add(driver.scheduler, "light", (2, 1))
     service = driver.scheduler.tenants.service
     assert service["light"] == service["greedy"] - 2 * 16

@@ -19,7 +19,7 @@ def worlds(seeds: range, start_every: int | None = None) -> list[list[AnyFrame]]
 def test_random_worlds_are_decided_the_same_way_again(start_every: int | None) -> None:
     num_starts = num_preempted = num_aborted = num_shared = num_tenants = 0
     policies = set()
-    for frames in worlds(range(20), start_every):
+    for frames in worlds(range(25), start_every):
         replay = Replay()
         assert replay.follow(frames) is None
         assert replay.num_steps == sum(isinstance(frame, Planned) for frame in frames)

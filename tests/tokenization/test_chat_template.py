@@ -186,6 +186,9 @@ TWINS = (
         "{{ '' ~ (['x' * 4000000] * 1000) }}",
         "{{ '%s' % [['x' * 4000000] * 1000] }}",
         "{{ [['x' * 4000000] * 1000] | join }}",
+        "{{ messages | map('string') }}",
+        "{{ [messages | map('string')] }}",
+        "{{ (messages | map('string')) | upper }}",
         "{% set n = namespace() %}{% set n.x = [n] %}{{ n.x }}",
         "{% set n = namespace(x=[]) %}"
         "{% for i in range(9999) %}{% set n.x = n.x + ['x' * 4000000] %}{% endfor %}",

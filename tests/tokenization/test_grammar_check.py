@@ -1,6 +1,7 @@
 """Grammars are found good or bad, with the reason, within bounds, and off the event loop."""
 
 import asyncio
+import sys
 import threading
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import legato.tokenization.grammar_check as grammar_check
 from legato.core.errors import ConfigError, OverloadedError, RequestError
 from legato.tokenization.grammar_check import GrammarChecker
+from legato.tokenization.grammar_helper import GrammarHelper
 from legato.tokenization.grammar_text import choice_grammar, json_schema_grammar, lark_json, regex_grammar
 from tests.tokenization.tiny_tokenizers import byte_fallback_tokenizer, byte_level_tokenizer
 
@@ -127,6 +129,33 @@ def test_a_helper_that_died_is_replaced(started: GrammarChecker) -> None:
     process.kill()
     process.wait()
     assert check(started, 'start: "b"') == 'start: "b"'
+
+
+ENDS_ONCE = """
+import pathlib, sys
+print("{}", flush=True)
+mark, line = pathlib.Path(sys.argv[1]), sys.stdin.readline()
+if mark.exists():
+    print('{"grammar": ' + line.strip() + "}", flush=True)
+    sys.stdin.readline()
+mark.touch()
+"""
+
+
+def test_a_helper_that_ends_for_want_of_work_just_as_a_grammar_comes_is_replaced(tmp_path: Path) -> None:
+    helper = GrammarHelper(tmp_path / "tokenizer.json", EOS_IDS)
+    helper._command = [sys.executable, "-c", ENDS_ONCE, str(tmp_path / "has ended")]
+    assert helper.build(WORD) == WORD
+    assert helper.build(WORD) == WORD
+
+
+@pytest.mark.parametrize("pattern", ["a{1000000}", "[a-c]{3}a{1000000}"])
+def test_a_grammar_whose_tokens_take_long_to_find_is_refused_with_the_remedy(
+    started: GrammarChecker, pattern: str
+) -> None:
+    with pytest.raises(RequestError, match=r"shorter|simpler") as refusal:
+        check(started, regex_grammar(pattern))
+    assert refusal.value.code == "invalid_grammar"
 
 
 class FakeHelper:

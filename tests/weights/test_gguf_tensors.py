@@ -16,22 +16,9 @@ from legato.weights.gguf_blocks import CHUNK_BLOCKS
 from legato.weights.gguf_tensors import GgufFile, split_half_rows
 from legato.weights.loader import load_weights
 from tests.model_builders import GGML_IDS, gguf_bytes
+from tests.weights.blocks import HALVES
 
 FLOATS = ["F32", "F16", "BF16"]
-HALVES = {  # where a block has its halves
-    "Q4_0": [0],
-    "Q4_1": [0, 2],
-    "Q5_0": [0],
-    "Q5_1": [0, 2],
-    "Q8_0": [0],
-    "Q2_K": [80, 82],
-    "Q3_K": [108],
-    "Q4_K": [0, 2],
-    "Q5_K": [0, 2],
-    "Q6_K": [208],
-    "IQ4_NL": [0],
-    "IQ4_XS": [0],
-}
 HOSTILE = np.array([np.nan, np.inf, -np.inf, 65504, -65504, 6e-8, 0, -0.0], np.float16)
 
 

@@ -102,6 +102,17 @@ def test_gguf_gives_the_same_as_the_folder_it_was_made_from(tmp_path: Path, mode
         assert array.values.flags.c_contiguous
 
 
+def test_bias_that_a_gguf_file_has_and_its_architecture_has_not_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf_bytes(TINY_GGUF, {name: ((16, 8), "F32", bytes(512)) for name in GGUF_ENDS}))
+    model = build_model(read_model_config(path))
+    names = stored_names(model)
+    tensors = {names[name]: (array.shape, "F32", array.tobytes()) for name, array in arrays_of(model).items()}
+    path.write_bytes(gguf_bytes(TINY_GGUF, tensors | {"blk.1.ffn_down.bias": ((8,), "F32", bytes(32))}))
+    with pytest.raises(ModelError, match=r"tensor 'blk\.1\.ffn_down\.bias': .* no such bias"):
+        load(path)
+
+
 @pytest.mark.parametrize("has_head", [True, False])
 def test_tied_model_has_no_head_of_its_own(
     tmp_path: Path, stored: Arrays, caplog: pytest.LogCaptureFixture, has_head: bool

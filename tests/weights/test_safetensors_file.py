@@ -128,6 +128,8 @@ def test_shards_are_read_by_their_index(tmp_path: Path) -> None:
         ({"x": "../model-1.safetensors"}, "in the same folder"),
         ({"x": "/etc/passwd"}, "in the same folder"),
         ({"x": 1}, "in the same folder"),
+        ({"x": "\0"}, "in the same folder"),
+        ({"x": "x" * 300}, "in the same folder"),
         ([], "no readable weight_map"),
     ],
 )

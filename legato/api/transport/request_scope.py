@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from legato.api.dialects import Dialect, dialect_of
 from legato.api.errors import describe
 from legato.api.limits import LIMITS
+from legato.observability.tracing import Span
 
 logger = logging.getLogger("legato.requests")
 
@@ -80,8 +81,14 @@ class RequestScope:
                 logger.info(
                     "%s %s %r: %s in %.3f s",
                     *(request_id, scope["method"], scope["path"], status, seconds),
-                    extra={"request_id": request_id},
+                    extra={"request_id": request_id, "trace_id": _trace_id(scope)},
                 )
+
+
+def _trace_id(scope: Scope) -> str | None:
+    """Of the span that the call had, if any."""
+    span: Span | None = scope["state"].get("span")
+    return None if span is None else span.trace_id
 
 
 def _request_id(scope: Scope) -> str:

@@ -12,7 +12,7 @@ from legato.sim.shrink import shrink
 from legato.sim.world import SimulationError, simulate
 
 SHOWN_EVERY = 100  # scenarios, on a terminal
-LOGGED_EVERY = 5_000
+LOGGED_EVERY = 1_000
 
 
 class FailedScenarioError(LegatoError):

@@ -1,7 +1,10 @@
 """Predicts when a request that came now would have its first token, from all that is known of the others."""
 
+import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -11,7 +14,7 @@ from legato.ipc.prediction.look_ahead import LookAhead, Prompt
 from legato.ipc.prediction.recent_prompts import RecentPrompts
 from legato.ipc.prediction.step_times import StepTimes
 
-MAX_WAITING = 256  # that are looked at one by one; more are taken to be like these
+MAX_WAITING = 64  # that are looked at one by one; more are taken to be like these
 _WEIGHT = 0.1  # of the latest answer, in the mean length of answers
 
 
@@ -27,19 +30,30 @@ class FirstToken(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Waiting:
+    """A request without a token, and how many it may make."""
+
+    prompt: Prompt
+    limit: int
+    tenant: str
+
+
+@dataclass(slots=True)
 class _Decoding:
     """A request that has a token; steps are counted as the engine counts them."""
 
     first_step: int
     likely_end: int
     last_end: int
+    tenant: str
 
 
 class FirstTokenPredictor:
     """Keeps an account of who waits and who decodes, told of all that its owner hears. Not thread-safe.
 
     Left out: priorities, pages that run out, and all that makes an answer shorter but the mean of the
-    answers before it.
+    answers before it. Of fair sharing it knows that another tenant goes first with as much as one's own
+    asks for at most, and leaves a part of the rows.
     """
 
     def __init__(self, config: EngineConfig | None = None) -> None:
@@ -48,8 +62,8 @@ class FirstTokenPredictor:
         self._recent = RecentPrompts(capacity_len=0)
         self._times = StepTimes()
         self._stats = EngineStats()
-        self._waiting: dict[str, tuple[Prompt, int]] = {}  # with their limits of output, in order of arrival
-        self._waiting_len = 0  # tokens that these have to compute
+        self._waiting: dict[str, _Waiting] = {}  # in order of arrival
+        self._waiting_len: Counter[str] = Counter()  # tokens that these have to compute, by tenant
         self._decoding: dict[str, _Decoding] = {}
         self._mean_output_len: float | None = None
 
@@ -69,25 +83,22 @@ class FirstTokenPredictor:
             room = self._ready.max_model_len - prompt_len if self._ready else prompt_len
             limit = room if params.max_tokens is None else params.max_tokens
             prompt = Prompt(max(1, prompt_len - hit_len), self._likely_len(limit))
-            self._waiting[request.request_id] = prompt, limit
-            self._waiting_len += prompt.left_len
+            self._waiting[request.request_id] = _Waiting(prompt, limit, request.tenant)
+            self._waiting_len[request.tenant] += prompt.left_len
 
     def take_token(self, message: TokenOutput) -> None:
-        found = self._waiting.pop(message.request_id, None)
+        found = self._take_waiting(message.request_id)
         if found is not None:
-            prompt, limit = found
             now = self._stats.step
-            self._waiting_len -= prompt.left_len
-            self._decoding[message.request_id] = _Decoding(now, now + prompt.output_len, now + limit)
+            likely_end = now + found.prompt.output_len
+            self._decoding[message.request_id] = _Decoding(now, likely_end, now + found.limit, found.tenant)
         if message.finish_reason is not None:
             self._learn_len(message.index + len(message.token_ids))
             self._decoding.pop(message.request_id, None)
 
     def forget(self, request_id: str) -> None:
         """The request has ended without a last token: aborted, by its stop text perhaps, or failed."""
-        found = self._waiting.pop(request_id, None)
-        if found is not None:
-            self._waiting_len -= found[0].left_len
+        self._take_waiting(request_id)
         decoding = self._decoding.pop(request_id, None)
         if decoding is not None:
             self._learn_len(max(1, self._stats.step - decoding.first_step))
@@ -96,35 +107,65 @@ class FirstTokenPredictor:
         self._stats = stats
         self._times.record(stats)
 
-    def predict(self, token_ids: Sequence[int], cache_salt: str = "") -> FirstToken | None:
+    def predict(self, token_ids: Sequence[int], cache_salt: str = "", tenant: str = "") -> FirstToken | None:
         """Of a prompt that came now; None before the engine has computed enough to know its speed."""
         curve = self._times.curve()
         if self._ready is None or curve is None or self._config.batching == "static":
             return None
-        own_len = max(1, len(token_ids) - self._recent.known_len(token_ids, cache_salt))
-        prefill_first = self._config.batching == "prefill-first"
         scheduler = self._ready.scheduler
-        alone = LookAhead(curve, scheduler, (), (), prefill_first=prefill_first)
-        ahead = LookAhead(
-            curve, scheduler, self._prompts_ahead(), self._steps_left(), prefill_first=prefill_first
+        look_ahead = partial(
+            LookAhead, curve, scheduler, prefill_first=self._config.batching == "prefill-first"
         )
-        hidden = max(1.0, len(self._waiting) / MAX_WAITING)
-        return FirstToken(ahead.first_token_s(own_len) * hidden, alone.first_token_s(own_len))
+        own_len = max(1, len(token_ids) - self._recent.known_len(token_ids, cache_salt))
+        alone_s = look_ahead((), ()).first_token_s(own_len)
+        others = {*self._waiting_len, *(each.tenant for each in self._decoding.values())} - {tenant}
+        if others and scheduler.is_fair:
+            prompts = self._fair_prompts_ahead(tenant, own_len)
+            num_rows = scheduler.max_num_seqs - scheduler.max_num_seqs // (1 + len(others))
+            wait_s = look_ahead(prompts, self._steps_left(tenant, num_rows)).first_token_s(own_len)
+        else:
+            hidden = max(1.0, len(self._waiting) / MAX_WAITING)
+            prompts = (prompt for _, prompt in self._prompts_ahead())
+            wait_s = hidden * look_ahead(prompts, self._steps_left()).first_token_s(own_len)
+        return FirstToken(wait_s, alone_s)
 
-    def _prompts_ahead(self) -> Iterator[Prompt]:
-        """Those that wait, less what is computed of them, which is mostly of the oldest."""
+    def _prompts_ahead(self) -> Iterator[tuple[str, Prompt]]:
+        """Tenants and prompts that wait, less what is computed of them, which is mostly of the oldest."""
         num_computed = self._stats.prefilled_tokens
-        for prompt, _ in islice(self._waiting.values(), MAX_WAITING):
-            num_done = min(num_computed, prompt.left_len - 1)
+        for waiting in islice(self._waiting.values(), MAX_WAITING):
+            left_len = waiting.prompt.left_len
+            num_done = min(num_computed, left_len - 1)
             num_computed -= num_done
-            yield Prompt(prompt.left_len - num_done, prompt.output_len)
+            yield waiting.tenant, Prompt(left_len - num_done, waiting.prompt.output_len)
 
-    def _steps_left(self) -> Iterator[int]:
-        """Of each that decodes; one that has outlived its likely end is taken to begin again."""
+    def _fair_prompts_ahead(self, tenant: str, own_len: int) -> Iterator[Prompt]:
+        """All of the tenant's own, and of each other's no more than that with the new one."""
+        most = self._waiting_len[tenant] + own_len
+        taken: Counter[str] = Counter()
+        for other, prompt in self._prompts_ahead():
+            if other == tenant or taken[other] < most:
+                taken[other] += prompt.left_len
+                yield prompt
+
+    def _steps_left(self, tenant: str = "", num_rows: int = sys.maxsize) -> Iterator[int]:
+        """Of each that decodes; one that has outlived its likely end is taken to begin again.
+
+        num_rows  that others than the tenant may keep
+        """
         now = self._stats.step
         for each in self._decoding.values():
-            likely = each.likely_end - now
-            yield max(1, likely if likely > 0 else self._likely_len(each.last_end - now))
+            num_rows -= each.tenant != tenant
+            if each.tenant == tenant or num_rows >= 0:
+                likely = each.likely_end - now
+                yield max(1, likely if likely > 0 else self._likely_len(each.last_end - now))
+
+    def _take_waiting(self, request_id: str) -> _Waiting | None:
+        found = self._waiting.pop(request_id, None)
+        if found is not None:
+            self._waiting_len[found.tenant] -= found.prompt.left_len
+            if not self._waiting_len[found.tenant]:
+                del self._waiting_len[found.tenant]
+        return found
 
     def _hit_len(self, request: AddRequest) -> int:
         return self._recent.known_len(request.token_ids, request.cache_salt)

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from legato.core.config import SchedulerConfig
 from legato.ipc.prediction.step_times import StepCurve
 
-MAX_STEPS = 256  # that are looked at one by one; what lies beyond is taken to go on at the same rate
+MAX_STEPS = 64  # that are looked at one by one; what lies beyond is taken to go on at the same rate
 MIN_SHARE = 1 / 64  # of the work that must be done by then, lest a guess be made of nothing
 
 

@@ -1,38 +1,61 @@
 """How long steps take, by their tokens, as the engine has measured it."""
 
+from dataclasses import dataclass
+
 from legato.ipc.messages import EngineStats
 
-_WEIGHT = 0.1  # of the latest step, in the means of its bin
+MAX_SWING = 4.0  # a step that took more times longer than was expected tells no more
+_SPEED_WEIGHT = 0.1  # of the latest step, in how much slower the machine is than usual
+_SHAPE_WEIGHT = 0.03  # and in the means of its bin, which are what is usual
+
+
+@dataclass(slots=True)
+class _Bin:
+    """Means over steps of like size."""
+
+    tokens: float = 0.0
+    seconds: float = 0.0
+    num_steps: int = 0
+
+    def add(self, tokens: float, seconds: float) -> None:
+        self.num_steps += 1
+        weight = max(_SHAPE_WEIGHT, 1 / self.num_steps)
+        self.tokens += weight * (tokens - self.tokens)
+        self.seconds += weight * (seconds - self.seconds)
 
 
 class StepTimes:
-    """Means of tokens and seconds, in bins that double: steps of 1 token, of 2-3, of 4-7, …
+    """What steps of each size take beside each other, learned slowly, and the machine's speed, learned fast.
 
-    A line through all steps would lose its slope where most have the same size; bins forget nothing of the
-    sizes that have become rare.
+    Sizes have bins that double: steps of 1 token, of 2-3, of 4-7, … A line through all steps would lose its
+    slope where most have the same size; bins forget nothing of the sizes that have become rare, and when
+    other programs take the cores, all of them become slower alike.
     """
 
     def __init__(self) -> None:
-        self._bins: dict[int, tuple[float, float]] = {}
+        self._bins: dict[int, _Bin] = {}
+        self._slowness = 1.0
         self._last = EngineStats()
 
     def record(self, stats: EngineStats) -> None:
         """Take in the steps since the last call; counters that went back are those of another engine."""
         last, self._last = self._last, stats
-        tokens, seconds = float(stats.tokens - last.tokens), stats.busy_s - last.busy_s
+        tokens, seconds = stats.tokens - last.tokens, stats.busy_s - last.busy_s
         if tokens <= 0 or seconds <= 0:
             return
-        key = int(tokens).bit_length()
-        if key in self._bins:
-            old_tokens, old_seconds = self._bins[key]
-            tokens = old_tokens + _WEIGHT * (tokens - old_tokens)
-            seconds = old_seconds + _WEIGHT * (seconds - old_seconds)
-        self._bins[key] = tokens, seconds
+        if len(self._bins) > 1:
+            usual = StepCurve(self._points(1.0)).seconds(tokens)
+            ratio = min(max(seconds / usual, 1 / MAX_SWING), MAX_SWING)
+            self._slowness += _SPEED_WEIGHT * (ratio - self._slowness)
+        self._bins.setdefault(tokens.bit_length(), _Bin()).add(tokens, seconds)
 
     def curve(self) -> "StepCurve | None":
         """What was measured so far; None before two sizes of step were."""
-        points = [self._bins[key] for key in sorted(self._bins)]
-        return StepCurve(points) if len(points) > 1 else None
+        return StepCurve(self._points(self._slowness)) if len(self._bins) > 1 else None
+
+    def _points(self, slowness: float) -> list[tuple[float, float]]:
+        bins = [self._bins[key] for key in sorted(self._bins)]
+        return [(each.tokens, each.seconds * slowness) for each in bins]
 
 
 class StepCurve:

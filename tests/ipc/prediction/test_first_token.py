@@ -75,10 +75,13 @@ def make_predictor() -> FirstTokenPredictor:
     return predictor
 
 
-def request(name: str, prompt_len: int, max_tokens: int = 8) -> AddRequest:
-    token_ids = list(prompt(random.Random(name), prompt_len))
+def request(name: str, prompt_len: int, max_tokens: int = 8, tenant: str = "") -> AddRequest:
     return AddRequest(
-        request_id=name, token_ids=token_ids, params=SamplingParams(max_tokens=max_tokens), seed=0
+        request_id=name,
+        token_ids=list(prompt(random.Random(name), prompt_len)),
+        params=SamplingParams(max_tokens=max_tokens),
+        seed=0,
+        tenant=tenant,
     )
 
 
@@ -130,6 +133,28 @@ def test_answers_to_one_prompt_are_its_work_once() -> None:
     single.add(answers[:1])
     predictor.add(answers)
     assert wait_s(predictor) < 1.5 * wait_s(single)
+
+
+def test_light_tenant_waits_for_little_of_what_a_heavy_one_asks_for() -> None:
+    predictor = make_predictor()
+    predictor.add([request(f"h{number}", 500, tenant="heavy") for number in range(100)])
+    light = predictor.predict(prompt(random.Random(1), 50), tenant="light")
+    heavy = predictor.predict(prompt(random.Random(1), 50), tenant="heavy")
+    assert light is not None
+    assert heavy is not None
+    assert light.wait_s < 0.1 * heavy.wait_s
+
+
+def test_light_tenant_waits_for_no_row_that_a_heavy_one_must_leave() -> None:
+    predictor = make_predictor()
+    for number in range(READY.scheduler.max_num_seqs):
+        predictor.add([request(f"h{number}", 4, 1000, tenant="heavy")])
+        predictor.take_token(TokenOutput(request_id=f"h{number}", index=0, token_ids=[5]))
+    light = predictor.predict(prompt(random.Random(1), 50), tenant="light")
+    heavy = predictor.predict(prompt(random.Random(1), 50), tenant="heavy")
+    assert light is not None
+    assert heavy is not None
+    assert light.wait_s < 0.1 * heavy.wait_s
 
 
 def test_mean_length_of_answers_is_learned_from_those_that_ended() -> None:

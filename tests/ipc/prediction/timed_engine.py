@@ -108,8 +108,8 @@ class TimedEngine:
 
     def run(self) -> None:
         """Until nothing is left to do or to come."""
-        while self._arrivals or self.router.num_pending:
-            if not self.router.num_pending:
+        while self._arrivals or self.router.num_pending or self._core.has_work:
+            if not self.router.num_pending and not self._core.has_work:
                 self.now = max(self.now, self._arrivals[0][0])
             self._take_arrivals()
             for message in self.router.take_unsent():

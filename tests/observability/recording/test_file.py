@@ -21,6 +21,7 @@ START = Start(
     tables=[],
     free_pages=[3, 2, 1, 0],
     round=[],
+    service={},
 )
 ABORTED: list[AnyFrame] = [Aborted(number) for number in range(50)]
 

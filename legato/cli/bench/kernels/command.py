@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from legato.kernels._native import Device, WeightFormat
     from legato.models.family import Model
 
-FORMATS: "tuple[WeightFormat, ...]" = ("f32", "bf16", "q4", "q8", "i8")
+FORMATS: "tuple[WeightFormat, ...]" = ("f32", "bf16", "q4", "q5", "q6", "q8", "i8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from legato.kernels._native import Device, Tape, WeightFormat
 
 HEAD = "head"
-WEIGHT_BITS: "dict[WeightFormat, float]" = {"f32": 32, "bf16": 16, "q4": 5, "q8": 8.5, "i8": 8}
+WEIGHT_BITS: "dict[WeightFormat, float]" = {
+    "f32": 32,
+    "bf16": 16,
+    "q4": 5,
+    "q5": 6,
+    "q6": 7,
+    "q8": 8.5,
+    "i8": 8,
+}
+
+GROUP_BYTES: "dict[WeightFormat, int]" = {"q4": 16, "q5": 20, "q6": 26}  # of values, packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +119,9 @@ def weight_arrays(outputs: int, inputs: int, weight_format: "WeightFormat") -> t
         )
     rng = np.random.default_rng(0)
     groups = np.full((outputs, inputs // GROUP_LEN), 0.01, np.float32)
-    if weight_format == "q4":
-        return rng.integers(0, 256, (outputs, inputs // 2), np.uint8), groups, -groups
+    if weight_format in GROUP_BYTES:
+        values = rng.integers(0, 256, (outputs, inputs // GROUP_LEN * GROUP_BYTES[weight_format]), np.uint8)
+        return (values, groups) if weight_format == "q6" else (values, groups, -groups)
     values = rng.integers(-127, 128, (outputs, inputs), np.int8)
     return values, groups if weight_format == "q8" else np.full(outputs, 0.01, np.float32)
 
