@@ -8,7 +8,7 @@ from typing import Any
 
 from legato.core.errors import ModelError
 
-NEEDED_FILES = ("*.safetensors", "*.json", "*.jinja")
+NEEDED_FILES = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "tokenizer.model")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 

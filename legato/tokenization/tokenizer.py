@@ -52,8 +52,8 @@ class Tokenizer:
         backend.no_padding()
         self._backend = backend
         self.special_tokens = dict(special_tokens or {})
-        self._bos_id = backend.token_to_id(self.bos_text) if self.bos_text is not None else None
-        self._add_bos = add_bos if self._bos_id is not None else None
+        self.bos_id: int | None = backend.token_to_id(self.bos_text) if self.bos_text is not None else None
+        self._add_bos = add_bos if self.bos_id is not None else None
         added = backend.get_added_tokens_decoder()
         self._added_texts = {token_id: token.content for token_id, token in added.items()}
         self._added_ids = {token.content: token_id for token_id, token in added.items()}
@@ -91,8 +91,8 @@ class Tokenizer:
             ids: list[int] = self._backend.encode(text, add_special_tokens=use_processor).ids
         except (TypeError, UnicodeEncodeError) as error:
             raise RequestError("the text holds half of a surrogate pair, which is no character") from error
-        if add_special_tokens and self._add_bos and self._bos_id is not None:
-            return [self._bos_id, *ids]
+        if add_special_tokens and self._add_bos and self.bos_id is not None:
+            return [self.bos_id, *ids]
         return ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
