@@ -65,6 +65,12 @@ class EngineConfig:
         " that the file holds quantised stay as they are",
         choices=("none", "int8", "int4"),
     )
+    load_format: str = flag(
+        "auto",
+        "dummy makes weights up, of a directory's config.json alone: answers make no sense, but take as"
+        " long as the model's own would",
+        choices=("auto", "dummy"),
+    )
     packed_cache: bool = flag(
         True, "keep weights on disk as the kernels read them, so that the next start maps them"
     )

@@ -10,8 +10,8 @@ from legato.backends.stored_weight import StoredWeight, StoredWeights, TensorHea
 from legato.core.errors import ModelError
 from legato.program.ops import Program, Weight, weights_of
 from legato.program.stored_tensors import StoredTensor, StoredTensors
+from legato.weights.folder_tensors import open_folder
 from legato.weights.gguf_tensors import GgufFile, split_half_rows
-from legato.weights.safetensors_file import open_safetensors
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ def load_weights(path: Path, program: Program, tensors: StoredTensors) -> Stored
     Raises ModelError for a tensor that is missing or misshapen; looking one up, when its type is unreadable.
     """
     if path.is_dir():
-        places = open_safetensors(path)
+        places = open_folder(path)
         headers: Mapping[str, TensorHeader] = {name: file.tensors[name] for name, file in places.items()}
 
         def read(tensor: StoredTensor) -> StoredWeight:

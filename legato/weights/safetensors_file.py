@@ -14,7 +14,6 @@ from legato.backends.stored_weight import StoredWeight, WeightFormat
 from legato.core.errors import ModelError, brief
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
-MAX_NAME_CHARS = 256  # of a shard
 MAX_DIMS = 8
 MAX_SIZE = 2**48  # of one dimension
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<u2"), "BF16": np.dtype("<u2")}
@@ -59,54 +58,6 @@ class SafetensorsFile:
         if len(values) < count:
             raise ModelError(f"{self.path}: tensor {name!r} is cut off; download the file again")
         return StoredWeight(_FORMATS[tensor.type], tensor.shape, values.reshape(tensor.shape))
-
-
-def open_safetensors(folder: Path) -> dict[str, SafetensorsFile]:
-    """Tensor name -> the file that holds it, for model.safetensors or its shards.
-
-    Raises ModelError when there are no such files, or the index and the shards do not agree.
-    """
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        single = folder / "model.safetensors"
-        if not single.is_file():
-            raise ModelError(_absence(folder))
-        file = SafetensorsFile(single)
-        return dict.fromkeys(file.tensors, file)
-    weight_map = _weight_map(index)
-    places: dict[str, SafetensorsFile] = {}
-    for name in sorted(set(weight_map.values())):
-        shard = SafetensorsFile(folder / name)
-        if twice := places.keys() & shard.tensors.keys():
-            raise ModelError(f"{shard.path}: tensor {min(twice)!r} is in another shard too")
-        places.update(dict.fromkeys(shard.tensors, shard))
-    if missing := weight_map.keys() - places.keys():
-        name = brief(repr(min(missing)))
-        raise ModelError(f"{index} promises tensor {name}, which no shard holds")
-    return places
-
-
-def _absence(folder: Path) -> str:
-    if any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth")):
-        return (
-            f"{folder} holds pickled weights alone. Unpickling can run code from the file, so legato refuses:"
-            " convert them to safetensors, e.g. by loading and saving the model with transformers"
-        )
-    return f"{folder} holds neither model.safetensors nor model.safetensors.index.json"
-
-
-def _weight_map(index: Path) -> dict[str, str]:
-    try:
-        weight_map = json.loads(index.read_bytes())["weight_map"]
-        if all(isinstance(name, str) and _is_file_name(name) for name in weight_map.values()):
-            return dict(weight_map)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelError(f"{index} holds no readable weight_map: {error}") from error
-    raise ModelError(f"{index}: a shard must be the name of a file in the same folder")
-
-
-def _is_file_name(name: str) -> bool:
-    return Path(name).name == name and name.isprintable() and len(name) < MAX_NAME_CHARS
 
 
 def _read_header(data: mmap.mmap) -> dict[str, StoredTensor]:

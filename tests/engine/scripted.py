@@ -4,6 +4,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+import msgspec
+
 from legato.core.config import CacheConfig, SchedulerConfig
 from legato.core.plan import RowError, StepOutput, StepPlan, TokenLogprobs
 from legato.core.request_limits import RequestLimits
@@ -116,5 +118,10 @@ def add_all(core: Core, *messages: AddRequest) -> None:
 def run_to_end(core: Core) -> list[TokenOutput | Failed]:
     outputs = []
     while core.has_work:
-        outputs += core.step()
+        outputs += step(core)
     return outputs
+
+
+def step(core: Core) -> list[TokenOutput | Failed]:
+    """What a step gave, without the course of each request."""
+    return [msgspec.structs.replace(output, course=None) for output in core.step()]
