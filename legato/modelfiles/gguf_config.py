@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from legato.core.errors import ModelError
-from legato.modelfiles.gguf_header import GgufHeader, GgufTensor, Texts, read_gguf_header
+from legato.modelfiles.gguf_header import GgufHeader, GgufTensor, Texts, read_gguf_model
 from legato.modelfiles.model_config import ModelConfig
 
 BOS_KEY = "tokenizer.ggml.bos_token_id"
@@ -62,7 +62,7 @@ PLAIN: dict[str, tuple[Any, ...]] = {  # keys that change numbers, and the value
 
 def read_gguf_config(path: Path) -> ModelConfig:
     """Read a .gguf file; see read_model_config. Key names: the GGUF specification."""
-    header = read_gguf_header(path)
+    header = read_gguf_model(path)
     metadata = header.metadata
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str):
@@ -121,7 +121,7 @@ def _rope_scaling(header: GgufHeader, prefix: str, path: Path) -> dict[str, Any]
     for name, (tensor_kind, key) in ROPE_TENSORS.items():
         if name in header.tensors:
             kind = tensor_kind
-            scaling[key] = _read_floats(path, header.tensors[name])
+            scaling[key] = _read_floats(header.tensors[name].path, header.tensors[name])
     if kind == "none":
         return {}
     names = {} if kind == "divided" else ROPE_SCALING

@@ -1,11 +1,13 @@
-"""Which files of a directory in Hugging Face layout hold its weights: safetensors, else pytorch_model.bin."""
+"""Which files hold the weights of a model: safetensors, else pytorch_model.bin; the parts of a .gguf file."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from legato.core.errors import ModelError
 
+_PART_NAME = re.compile(r"(?P<name>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII | re.DOTALL)
 MAX_NAME_CHARS = 256
 PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 
@@ -47,6 +49,23 @@ def read_weight_map(index: Path) -> dict[str, str]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{index} holds no readable weight_map: {error}") from error
     raise ModelError(f"{index}: a shard must be the name of a file in the same folder")
+
+
+def gguf_parts(path: Path) -> list[Path]:
+    """All parts of a .gguf file that has the name of one: NAME-00001-of-00003.gguf; of another, itself."""
+    match = _PART_NAME.fullmatch(path.name)
+    if match is None:
+        return [path]
+    count = int(match["count"])
+    return [
+        path.with_name(f"{match['name']}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)
+    ]
+
+
+def model_name(path: Path) -> str:
+    """A .gguf file's name without what says that it is a part."""
+    match = _PART_NAME.fullmatch(path.name)
+    return match["name"] if match else path.stem
 
 
 def _is_file_name(name: str) -> bool:

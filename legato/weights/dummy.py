@@ -36,8 +36,8 @@ def dummy_weights(program: Program) -> StoredWeights:
 
 def _made(name: str, shape: tuple[int, ...]) -> StoredWeight:
     if len(shape) == 1:
-        bits = 0 if name.endswith("bias") else _ONE
-        return StoredWeight("bf16", shape, np.full(shape, bits, np.uint16))
+        same = 0 if name.endswith("bias") else _ONE
+        return StoredWeight("bf16", shape, np.full(shape, same, np.uint16))
     # The exponent is the same for all, and so only bits are drawn: a tenth of the time of a normal number.
     exponent = _EXPONENT_BIAS - math.ceil(math.log2(shape[-1]) / 2)
     bits = np.random.default_rng(zlib.crc32(name.encode())).integers(0, 2**16, shape, np.uint16)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from legato.backends.stored_weight import StoredWeight, TensorHeader
 from legato.core.errors import ModelError, brief
 from legato.modelfiles.weight_files import SAFETENSORS, absence, files_of, layout_of, read_weight_map
@@ -20,6 +22,8 @@ class TensorFile(Protocol):
     def tensors(self) -> Mapping[str, TensorHeader]: ...
 
     def read(self, name: str) -> StoredWeight: ...
+
+    def read_integers(self, name: str) -> np.ndarray: ...
 
 
 def open_folder(folder: Path) -> dict[str, TensorFile]:

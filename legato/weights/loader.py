@@ -12,6 +12,7 @@ from legato.program.ops import Program, Weight, weights_of
 from legato.program.stored_tensors import StoredTensor, StoredTensors
 from legato.weights.folder_tensors import open_folder
 from legato.weights.gguf_tensors import GgufFile, split_half_rows
+from legato.weights.quantized_folder import open_quantized
 
 logger = logging.getLogger(__name__)
 
@@ -23,11 +24,11 @@ def load_weights(path: Path, program: Program, tensors: StoredTensors) -> Stored
     Raises ModelError for a tensor that is missing or misshapen; looking one up, when its type is unreadable.
     """
     if path.is_dir():
-        places = open_folder(path)
-        headers: Mapping[str, TensorHeader] = {name: file.tensors[name] for name, file in places.items()}
+        folder = open_quantized(path, open_folder(path))
+        headers: Mapping[str, TensorHeader] = folder.headers
 
         def read(tensor: StoredTensor) -> StoredWeight:
-            return places[tensor.name].read(tensor.name)
+            return folder.read(tensor.name)
     else:
         gguf = GgufFile(path)
         headers = gguf.tensors
@@ -91,6 +92,8 @@ def _check(path: Path, weight: Weight, tensor: StoredTensor, headers: Mapping[st
 def _turned(weight: StoredWeight, tensor: StoredTensor) -> StoredWeight:
     """The weight as programs read it. 1 is added in float32, as Hugging Face does."""
     if tensor.is_transposed:
+        if weight.scales is not None:
+            raise ModelError(f"tensor {tensor.name!r} lies [inputs, outputs], and is not read quantised")
         values = np.ascontiguousarray(weight.values.T)
         return StoredWeight(weight.format, values.shape, values)
     if tensor.adds_one:

@@ -15,6 +15,7 @@ import numpy as np
 from legato.backends.stored_weight import StoredWeight
 from legato.core.errors import ModelError, brief
 from legato.weights.gguf_tensors import FLOATS
+from legato.weights.safetensors_file import integer_dtype
 from legato.weights.tensor_pickle import ITEM_BYTES, MAX_PICKLE_BYTES, PickledTensor, TensorPickle
 
 LEGACY_MAGIC, LEGACY_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
@@ -66,6 +67,11 @@ class TorchBinFile:
             raise ModelError(f"{self.path}: {brief(reason)}")
         weight_format, dtype = FLOATS[tensor.type]
         return StoredWeight(weight_format, tensor.shape, self._values(name, tensor, dtype))
+
+    def read_integers(self, name: str) -> np.ndarray:
+        """A tensor of I32 or I8. Raises ModelError when its dtype is another."""
+        tensor = self.tensors[name]
+        return self._values(name, tensor, integer_dtype(self.path, name, tensor.type))
 
     def _values(self, name: str, tensor: BinTensor, dtype: np.dtype[Any]) -> np.ndarray:
         view, num_values = tensor.view, math.prod(tensor.shape)
