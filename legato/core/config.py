@@ -144,7 +144,9 @@ class EngineConfig:
         None, "tokens of prompts that may wait in all; a request beyond gets 429", type=int, least=1
     )
     generation_config: str = flag(
-        "auto", "sampling defaults: the model's own, or none (the API's)", choices=("auto", "none")
+        "auto",
+        "sampling defaults: the model's own, or none (the API's; also vllm)",
+        choices=("auto", "none", "vllm"),
     )
     watchdog_s: int = flag(
         30, "seconds without progress, with work to do, after which the engine is replaced", least=1

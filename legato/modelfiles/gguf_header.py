@@ -109,6 +109,16 @@ class Texts(Sequence[str]):
 
     __hash__ = None  # type: ignore[assignment]  # like a list
 
+    def position(self, text: str) -> int | None:
+        """Where a text stands first, without decoding them all; None when it is nowhere."""
+        written = text.encode()
+        place = self._data.find(_U64.pack(len(written)) + written)
+        index = offset = 0
+        while offset < place:
+            offset += 8 + _U64.unpack_from(self._data, offset)[0]
+            index += 1
+        return index if offset == place else None
+
     @cached_property
     def _texts(self) -> list[str]:
         data, unpack = self._data, _U64.unpack_from

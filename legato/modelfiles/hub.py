@@ -8,7 +8,7 @@ from typing import Any
 from legato.core.errors import ModelError
 from legato.modelfiles.weight_files import SAFETENSORS, files_of, layout_of
 
-NEEDED_FILES = ("*.safetensors", "*.json", "*.jinja", "merges.txt")
+NEEDED_FILES = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "tokenizer.model")
 BIN_FILES = ("pytorch_model.bin", "pytorch_model-*.bin")  # for a model that has no .safetensors files
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 

@@ -75,9 +75,10 @@ class GenerationTag(Extension):
 
     tags = {"generation"}  # noqa: RUF012  # Jinja declares it so
 
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)  # what is set inside stays inside
 
 
 class TemplateSandbox(ImmutableSandboxedEnvironment):
