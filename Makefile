@@ -7,7 +7,7 @@ MODEL  ?= smollm2-135m-instruct
 # Two files of tests at a time: whole ones, since the tests of a file share servers.
 WORKERS ?= -n 2 --dist loadfile
 
-.PHONY: serve setup native fmt lint check test test-slow soak soak-http conformance sanitize neon measure size bench clean
+.PHONY: serve setup native fmt lint check test test-slow test-opt soak soak-http conformance sanitize neon measure size bench clean
 
 serve: $(VENV)/.base ## install what serving needs, fetch the model, answer on 127.0.0.1:8000
 	$(BIN)/legato serve $(MODEL)
@@ -29,14 +29,17 @@ lint: $(VENV)/.dev
 
 # What starts servers, and the matrix of exactness, is left to `make test`.
 check: lint ## lint and the fast tests, without the model and torch: under two minutes
-	$(BIN)/python -m pytest -m "not slow and not model and not oracle" --ignore=tests/e2e --ignore=tests/bench \
+	$(BIN)/python -m pytest -m "not slow and not model and not oracle and not hub" --ignore=tests/e2e --ignore=tests/bench \
 		--ignore=tests/cli --ignore=tests/engine/test_exactness.py --ignore=tests/engine/test_exactness_cpu.py
 
 test: $(VENV)/.dev ## the test suite, in short forms: under eight minutes on two cores
 	$(BIN)/python -m pytest $(WORKERS)
 
 test-slow: $(VENV)/.dev ## the test suite with full counts
-	$(BIN)/python -m pytest $(WORKERS) -m "" --timeout=3600
+	$(BIN)/python -m pytest $(WORKERS) -m "not hub" --timeout=3600
+
+test-opt: $(VENV)/.dev ## facebook/opt-125m as it lies on the Hugging Face hub, against transformers: needs a network
+	$(BIN)/python -m pytest -m hub --timeout=3600
 
 # Goes on with `make soak SEED=n`, as its progress says; a failing scenario is kept in sim-failure.json.
 SEED    ?= 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import codecs
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from legato.core.errors import QueueTimeoutError, RequestError
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
-from legato.core.timing import Timing
+from legato.core.timing import Course, Timing
 from legato.frontend.generator import ChatMessage, Prompt, TextDelta, TokenizerInfo, Usage
 from legato.modelfiles.model_config import ModelConfig
 from legato.models.registry import build_program
@@ -209,6 +210,8 @@ class FakeTextStream:
         self, generator: FakeGenerator, deltas: list[list[TextDelta]], prompts: list[list[int]]
     ) -> None:
         self.prompts = prompts
+        self.courses = [Course(time.perf_counter()) for _ in deltas]
+        self.request_ids = [f"fake-{index}" for index in range(len(deltas))]
         self.first_token_at = generator.first_token_at
         self._generator = generator
         self._deltas = deltas

@@ -18,7 +18,7 @@ def gguf_text(text: str | bytes) -> bytes:
 
 
 def gguf_value(value: Any) -> bytes:
-    """A metadata value with its kind: bool, int, float, str, or a list of int or str."""
+    """A metadata value with its kind: bool, int, float, str, or a list of int, float or str."""
     if isinstance(value, bool):
         return struct.pack("<I?", 7, value)
     if isinstance(value, int):
@@ -27,6 +27,8 @@ def gguf_value(value: Any) -> bytes:
         return struct.pack("<Id", 12, value)
     if isinstance(value, str | bytes):
         return struct.pack("<I", 8) + gguf_text(value)
+    if value and isinstance(value[0], float):
+        return struct.pack("<IIQ", 9, 6, len(value)) + struct.pack(f"<{len(value)}f", *value)
     if value and isinstance(value[0], int):
         return struct.pack("<IIQ", 9, 5, len(value)) + struct.pack(f"<{len(value)}i", *value)
     return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(gguf_text, value))

@@ -16,7 +16,8 @@ from legato.api.answers.measured import PREDICTED_TTFT
 from legato.api.answers.plain import cancel_and_wait
 from legato.api.answers.running import RunningCalls
 from legato.api.errors import install_error_handlers
-from legato.api.routes import abort, anthropic, lesson, openai, ops, responses, tokenizer
+from legato.api.explain.explanations import Explanations
+from legato.api.routes import abort, anthropic, explain, lesson, openai, ops, responses, tokenizer
 from legato.api.routes.deep_check import DeepCheck
 from legato.api.routes.vllm_proxy import VllmProxy
 from legato.api.service import ModelService, ServedModels
@@ -86,13 +87,14 @@ def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> Fa
     app.state.models = models
     app.state.server = server
     app.state.calls = RunningCalls()
+    app.state.explanations = Explanations()
     app.state.is_strict = server.strict
     app.state.on_start = log_start
     app.state.metrics = _metrics(models)
     app.state.deep_check = DeepCheck()
     app.state.tracer = open_tracer(server.otlp_traces_endpoint, __version__)
     app.state.vllm = VllmProxy(server.vllm_url)
-    for routes in (openai, responses, anthropic, tokenizer, abort, lesson, ops):
+    for routes in (openai, responses, anthropic, tokenizer, abort, explain, lesson, ops):
         app.include_router(routes.router)
     install_error_handlers(app)
     _add_transport(app, server)

@@ -65,6 +65,12 @@ class EngineConfig:
         " that the file holds quantised stay as they are",
         choices=("none", "int8", "int4"),
     )
+    load_format: str = flag(
+        "auto",
+        "dummy makes weights up, of a directory's config.json alone: answers make no sense, but take as"
+        " long as the model's own would",
+        choices=("auto", "dummy"),
+    )
     packed_cache: bool = flag(
         True, "keep weights on disk as the kernels read them, so that the next start maps them"
     )
@@ -138,7 +144,9 @@ class EngineConfig:
         None, "tokens of prompts that may wait in all; a request beyond gets 429", type=int, least=1
     )
     generation_config: str = flag(
-        "auto", "sampling defaults: the model's own, or none (the API's)", choices=("auto", "none")
+        "auto",
+        "sampling defaults: the model's own, or none (the API's; also vllm)",
+        choices=("auto", "none", "vllm"),
     )
     watchdog_s: int = flag(
         30, "seconds without progress, with work to do, after which the engine is replaced", least=1

@@ -1,6 +1,7 @@
 """The contract between scheduler and executor: one step's work, and what it gave."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 from legato.core.sampling_params import SamplingParams
@@ -21,6 +22,18 @@ class RowStart:
     params: SamplingParams
     seed: int
     ending_ids: frozenset[int]
+
+
+class WaitReason(StrEnum):
+    """Why a step takes in nobody more of those who wait."""
+
+    STEP = "step"  # nobody waits: who comes meanwhile has the next step to wait for
+    ROW = "row"  # others hold all rows
+    PAGE = "page"  # the K/V store has not the pages
+    BUDGET = "budget"  # of tokens in a step
+    SHARE = "share"  # of the holder of its key, whom others must not wait for
+    ROUND = "round"  # of static batching, which is to end first
+    SUSPECT = "suspect"  # a request that engines have died of is computed alone
 
 
 class ScheduledChunk(NamedTuple):  # made for every request in every step: half the cost of a frozen dataclass
@@ -55,6 +68,7 @@ class StepPlan:
 
     step: int
     chunks: tuple[ScheduledChunk, ...]
+    waits_for: WaitReason = WaitReason.STEP
 
     @property
     def num_tokens(self) -> int:

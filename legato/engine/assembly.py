@@ -33,6 +33,7 @@ from legato.sampling.grammar import RowGrammars
 from legato.scheduler.policy import make_policy
 from legato.scheduler.recorded import RecordedScheduler
 from legato.scheduler.scheduler import Scheduler
+from legato.weights.dummy import dummy_weights
 from legato.weights.loader import load_weights
 from legato.weights.quantization import quantize_weights
 
@@ -70,9 +71,11 @@ def load_engine(config: EngineConfig, report: Report, board: StepBoard | None = 
     model = build_model(read_model_config(path))
     num_layers = KVLayout.of(model.program, 1, 1).num_layers
     stages.done("config", f"{model.config.architecture}, {num_layers} layers, context {model.max_position}")
-    weights = quantize_weights(load_weights(path, model.program, model.tensors), config.quantization)
+    is_dummy = config.load_format == "dummy"
+    stored = dummy_weights(model.program) if is_dummy else load_weights(path, model.program, model.tensors)
+    weights = quantize_weights(stored, config.quantization)
     packed_cache = None
-    if config.packed_cache:
+    if config.packed_cache and not is_dummy:
         identity = weights_identity(path)
         packed_cache = PackedCache(packed_folder(), path, identity, quantization=config.quantization)
     tokenizer = tokenizer_file(path, Path(config.tokenizer).expanduser() if config.tokenizer else None)

@@ -12,10 +12,11 @@ from legato.core.errors import RequestError
 from legato.core.plan import StepOutput, StepPlan
 from legato.core.request import Request
 from legato.core.request_limits import RequestLimits
-from legato.core.timing import Stopwatch
 from legato.engine.intake import open_request
+from legato.engine.timeline import Timeline
 from legato.executor.executor import Executor
 from legato.ipc.messages import (
+    Aborted,
     Accepted,
     AddRequest,
     EngineStats,
@@ -67,7 +68,7 @@ class Core:
         self._busy_s = 0.0
         self._busy_since = 0.0  # when the oldest step in flight had the device to itself
         self._clock = clock
-        self._watches: dict[str, Stopwatch] = {}  # request id -> its own, until it has ended
+        self._timeline = Timeline()
 
     @property
     def scheduler(self) -> Scheduler:
@@ -92,13 +93,14 @@ class Core:
             self._queue(open_request(message, self.limits, self.eos_ids))
         except RequestError as error:
             return _reject(message, error.code, str(error), error.param)
-        self._watches[message.request_id] = Stopwatch(self._clock())
         return Accepted(request_id=message.request_id)
 
     def _queue(self, request: Request) -> None:
         """Hand a request to the scheduler, or hold it until its grammar is built: others need not wait."""
         grammar = request.params.grammar
         built = None if grammar is None or self._grammars is None else self._grammars.prepare(grammar)
+        num_before = len(self._scheduler.waiting) + len(self._held)
+        self._timeline.accepted(request, num_before, self._clock(), is_held=built is not None)
         if built is None:
             self._scheduler.add(request)
         else:
@@ -108,6 +110,7 @@ class Core:
         for request, built in list(self._held.values()):
             if built.done():
                 del self._held[request.request_id]
+                self._timeline.released(request.request_id, self._clock())
                 self._scheduler.add(request)
 
     def _excess_of_queue(self, message: AddRequest) -> str | None:
@@ -142,10 +145,15 @@ class Core:
         held = sum(request.prompt_len for request, _ in self._held.values())
         return self._scheduler.waiting.num_prompt_tokens + held
 
-    def abort(self, request_id: str) -> None:
+    def abort(self, request_id: str) -> Aborted:
+        """End a request that nobody waits for; unknown ids have ended already."""
+        course = None
+        if request_id in self._timeline:
+            course = self._timeline.so_far(request_id, self._clock())
+            self._timeline.ended(request_id)
         self._held.pop(request_id, None)
         self._scheduler.abort(request_id)
-        self._watches.pop(request_id, None)
+        return Aborted(request_id=request_id, course=course)
 
     def step(self) -> list[TokenOutput | Failed]:
         """Launch the next step and take in the oldest one that has to be waited for."""
@@ -153,7 +161,10 @@ class Core:
             self._release()
         plan = self._scheduler.plan()
         if plan.chunks:
-            self._start_watches(plan)  # before launch(), which may return only when the step is computed
+            now = self._clock()  # before launch(), which may return only when the step is computed
+            if not self._in_flight:
+                self._busy_since = now
+            self._timeline.launched(plan, self._scheduler.running, now)
             self._in_flight.append((plan, self._executor.launch(plan)))
             self._scheduler.launched(plan)
             self._num_steps += 1
@@ -161,6 +172,7 @@ class Core:
             plan, output = self._in_flight.popleft()
             events = self._scheduler.update(output.result())
             now = self._clock()
+            self._timeline.stepped(now)
             self._num_tokens += plan.num_tokens
             self._busy_s += now - self._busy_since
             self._busy_since = now
@@ -192,6 +204,7 @@ class Core:
             busy_s=self._busy_s,
             rounds=scheduler.policy.num_rounds,
             requests=[self._request_stats(request) for request in scheduler.requests] if query_id else [],
+            courses=self._timeline.courses(self._clock()) if query_id else {},
         )
 
     def check_integrity(self) -> None:
@@ -201,22 +214,18 @@ class Core:
     def close(self) -> None:
         self._executor.close()
 
-    def _start_watches(self, plan: StepPlan) -> None:
-        now = self._clock()
-        if not self._in_flight:
-            self._busy_since = now
-        for chunk in plan.chunks:
-            if chunk.row_start is not None:
-                self._watches[chunk.request_id].start(now)
-
     def _message(self, event: Event, now: float) -> TokenOutput | Failed:
         request = event.request
-        if isinstance(event, Broken):
-            del self._watches[request.request_id]
-            return Failed(request_id=request.request_id, error=event.error.message, code=event.error.code)
-        timing = self._watches[request.request_id].token(now)
+        timing, course = self._timeline.token(request.request_id, now)
         if request.finish_reason is not None:
-            del self._watches[request.request_id]
+            self._timeline.ended(request.request_id)
+        if isinstance(event, Broken):
+            return Failed(
+                request_id=request.request_id,
+                error=event.error.message,
+                code=event.error.code,
+                course=course,
+            )
         token = event if isinstance(event, NewToken) else None  # else none was wanted
         return TokenOutput(
             request_id=request.request_id,
@@ -227,6 +236,7 @@ class Core:
             logprobs=[token.logprobs] if token and token.logprobs else [],
             prompt_logprobs=list(event.prompt_logprobs),
             timing=timing,
+            course=course,
         )
 
     def _is_running(self, request_id: str) -> bool:

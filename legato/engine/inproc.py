@@ -61,8 +61,8 @@ class InprocClient:
             self._router.expect(requests, sink)
             self._inbox.put(self._router.take_unsent())
 
-    def abort(self, request_ids: Iterable[str]) -> None:
-        if aborts := self._router.forget(request_ids):
+    def abort(self, request_ids: Iterable[str], last_word: Sink | None = None) -> None:
+        if aborts := self._router.forget(request_ids, last_word):
             self._inbox.put(aborts)
 
     def query_stats(self, sink: StatsSink) -> None:

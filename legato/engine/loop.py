@@ -7,6 +7,7 @@ from typing import Protocol
 from legato.ipc.channel import Channel, ChannelClosedError
 from legato.ipc.messages import (
     Abort,
+    Aborted,
     Accepted,
     AddRequest,
     EngineStats,
@@ -37,7 +38,7 @@ class EngineCore(Protocol):
 
     def add(self, message: AddRequest) -> Accepted | Rejected: ...
 
-    def abort(self, request_id: str) -> None: ...
+    def abort(self, request_id: str) -> Aborted: ...
 
     def step(self) -> Sequence[TokenOutput | Failed]: ...
 
@@ -81,14 +82,13 @@ def _receive_when_idle(core: EngineCore, channel: Channel[ToEngine]) -> list[ToE
     return channel.receive()
 
 
-def handle(core: EngineCore, message: ToEngine) -> list[Accepted | Rejected | EngineStats]:
+def handle(core: EngineCore, message: ToEngine) -> list[Accepted | Rejected | Aborted | EngineStats]:
     """Let the core act on one message; what it answers at once."""
     match message:
         case AddRequest():
             return [core.add(message)]
         case Abort():
-            core.abort(message.request_id)
-            return [core.stats()]
+            return [core.abort(message.request_id), core.stats()]
         case StatsQuery():
             return [core.stats(message.query_id)]
         case _:

@@ -1,6 +1,7 @@
 """The answers to one call: what the client's reader thread hands over, in the event loop that asked."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -17,10 +18,11 @@ from legato.core.errors import (
     SlowReaderError,
 )
 from legato.core.sampling_params import FinishReason
+from legato.core.timing import Course
 from legato.frontend.answer import Answer
 from legato.frontend.generator import TextDelta
 from legato.ipc.client import EngineClient, EngineStage
-from legato.ipc.messages import Accepted, Failed, Rejected, TokenOutput
+from legato.ipc.messages import Aborted, Accepted, Failed, Rejected, TokenOutput
 from legato.ipc.reply_router import Reply
 
 ACCEPT_TIMEOUT_S = 60.0
@@ -39,6 +41,10 @@ class AnswerStream:
         first_token_at: float | None = None,
     ) -> None:
         self.prompts = prompts
+        now = time.perf_counter()
+        self.courses = [Course(now) for _ in answers]
+        self.request_ids = list(answers)
+        self._open_courses = dict(zip(self.request_ids, self.courses, strict=True))
         self.first_token_at = first_token_at
         self._client = client
         self._answers = dict(answers)  # request id -> answer, until it is finished
@@ -51,9 +57,10 @@ class AnswerStream:
     def sink(self, reply: Reply) -> None:
         """Called by the client's reader thread."""
         try:
-            self._loop.call_soon_threadsafe(self._keep, reply)
+            self._loop.call_soon_threadsafe(self._take, reply)
         except RuntimeError:  # the loop was closed under us: nobody reads any more
-            self._client.abort([reply.request_id])
+            if not isinstance(reply, Aborted):
+                self._client.abort([reply.request_id])
 
     async def accepted(self) -> None:
         """Wait until every request is queued. Raises RequestError and the like, with nothing left running."""
@@ -93,6 +100,7 @@ class AnswerStream:
                 delta = answer.push(reply)
                 if answer.is_finished:
                     del self._answers[reply.request_id]
+                    self._close_course(reply.request_id)
                     if reply.finish_reason is None:
                         self._client.abort([reply.request_id])
                 yield delta
@@ -105,15 +113,31 @@ class AnswerStream:
 
     async def aclose(self) -> None:
         """Abort what still runs; a task that iterates meanwhile comes to its end."""
-        self._client.abort(self._answers)
+        self._client.abort(self._answers, self.sink)
         self._answers.clear()
         self._replies.put_nowait(None)
+
+    def _take(self, reply: Reply) -> None:
+        """In the event loop: note what it tells of the course, which may be read before the rest is."""
+        course = self._open_courses.get(reply.request_id)
+        stretch = reply.course if isinstance(reply, TokenOutput | Failed | Aborted) else None
+        if course is not None and stretch is not None:
+            course.go_on(stretch)
+        is_open = isinstance(reply, Accepted) or (isinstance(reply, TokenOutput) and not reply.finish_reason)
+        if not is_open:
+            self._close_course(reply.request_id)
+        if not isinstance(reply, Aborted):
+            self._keep(reply)
+
+    def _close_course(self, request_id: str) -> None:
+        if course := self._open_courses.pop(request_id, None):
+            course.is_closed = True
 
     def _keep(self, reply: Reply) -> None:
         """Until it is read. When too much waits, all is let go, and the reader is told if it comes back."""
         self._replies.put_nowait(reply)
         if self._replies.qsize() > self._max_unread:
-            self._client.abort(self._answers)
+            self._client.abort(self._answers, self.sink)
             self._replies = asyncio.Queue()  # nobody waits at the old one, which is full
             self._replies.put_nowait(
                 SlowReaderError(
@@ -125,7 +149,7 @@ class AnswerStream:
         """The last deltas of all that runs. Raises QueueTimeoutError for a timeout before any token."""
         if reason is FinishReason.TIMEOUT and not self._has_tokens:
             raise QueueTimeoutError
-        self._client.abort(self._answers)
+        self._client.abort(self._answers, self.sink)
         deltas = [answer.end(reason) for answer in self._answers.values()]
         self._answers.clear()
         return deltas

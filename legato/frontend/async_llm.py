@@ -145,10 +145,12 @@ class AsyncLLM:
         )
         text = await self._convert(render)
         try:
-            return await self.tokenize(text, add_special_tokens=add_special_tokens)
+            token_ids = await self.tokenize(text, add_special_tokens=add_special_tokens)
         except RequestError as error:
             error.param = "messages"  # the caller gave no other prompt
             raise
+        begins_twice = token_ids[:2] == [self._need_tokenizer("messages").bos_id] * 2
+        return token_ids[1:] if begins_twice else token_ids  # most templates write bos themselves
 
     async def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         ready = await self.wait_ready()

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
-from legato.core.timing import Timing
+from legato.core.timing import Course, Timing
 from legato.tokenization.tool_calls.format import ToolFormat
 from legato.tokenization.tool_calls.tools import Tool
 
@@ -65,6 +65,8 @@ class TextStream(Protocol):
     prompts         token ids of each prompt of the call, as they were computed
     first_token_at  when the first prompt's first token is predicted to come, by time.perf_counter(); None
                     where that cannot be told
+    courses         of each answer, by its index, from when it was sent to the engine, as far as that has told
+    request_ids     of each answer, under which the engine has it
     Iterating raises EngineDiedError or another LegatoError when an answer fails.
     """
 
@@ -73,6 +75,12 @@ class TextStream(Protocol):
 
     @property
     def first_token_at(self) -> float | None: ...
+
+    @property
+    def courses(self) -> Sequence[Course]: ...
+
+    @property
+    def request_ids(self) -> Sequence[str]: ...
 
     def __aiter__(self) -> AsyncIterator[TextDelta]: ...
 

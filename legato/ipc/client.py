@@ -87,8 +87,11 @@ class EngineClient(Protocol):
         Raises NotReadyError when there is no engine to take them, RequestError when they cannot be sent.
         """
 
-    def abort(self, request_ids: Iterable[str]) -> None:
-        """Nobody waits for these; their sink is not called again. Unknown ids have ended already."""
+    def abort(self, request_ids: Iterable[str], last_word: Sink | None = None) -> None:
+        """Nobody waits for these; their sink is not called again. Unknown ids have ended already.
+
+        last_word  is given an Aborted of each that runs, with its course, unless the engine dies before
+        """
 
     def query_stats(self, sink: StatsSink) -> None:
         """Ask for statistics with the ledger of each request. Raises NotReadyError."""
@@ -194,9 +197,9 @@ class ProcessClient:
             self._router.expect(requests, sink)
             self._send_unsent()
 
-    def abort(self, request_ids: Iterable[str]) -> None:
+    def abort(self, request_ids: Iterable[str], last_word: Sink | None = None) -> None:
         with self._changed:
-            if (aborts := self._router.forget(request_ids)) and self._outbox is not None:
+            if (aborts := self._router.forget(request_ids, last_word)) and self._outbox is not None:
                 self._outbox.put(encode_frame(aborts))
 
     def query_stats(self, sink: StatsSink) -> None:

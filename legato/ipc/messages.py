@@ -5,7 +5,7 @@ import msgspec
 from legato.core.config import EngineConfig, SchedulerConfig
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason, SamplingParams
-from legato.core.timing import Timing
+from legato.core.timing import Stretch, Timing
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -109,6 +109,13 @@ class Rejected(Message, frozen=True):
     param: str | None = None
 
 
+class Aborted(Message, frozen=True):
+    """The answer to Abort; `course` is what it went through since its last message, if it still ran."""
+
+    request_id: str
+    course: Stretch | None = None
+
+
 class TokenOutput(Message, frozen=True):
     """New tokens of a request.
 
@@ -118,6 +125,7 @@ class TokenOutput(Message, frozen=True):
     logprobs       of each of these tokens, if the request asks for them
     prompt_logprobs  of each token of the prompt but its first, if the request asks for them: with index 0
     timing         of the request, up to these tokens
+    course         what the request went through since its last message
     """
 
     request_id: str
@@ -128,6 +136,7 @@ class TokenOutput(Message, frozen=True):
     logprobs: list[TokenLogprobs] = []
     prompt_logprobs: list[TokenLogprobs] = []
     timing: Timing = Timing()
+    course: Stretch | None = None
 
 
 class Failed(Message, frozen=True):
@@ -140,6 +149,7 @@ class Failed(Message, frozen=True):
     request_id: str
     error: str
     code: str = "engine_died"
+    course: Stretch | None = None
 
 
 class RequestStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,7 +194,10 @@ class EngineStats(Message, frozen=True):
     busy_s: float = 0.0
     rounds: int = 0
     requests: list[RequestStats] = []
+    courses: dict[str, Stretch] = {}
 
 
 ToEngine = Start | AddRequest | Abort | StatsQuery | Shutdown
-FromEngine = Progress | Ready | StartFailed | Accepted | Rejected | TokenOutput | Failed | EngineStats
+FromEngine = (
+    Progress | Ready | StartFailed | Accepted | Rejected | Aborted | TokenOutput | Failed | EngineStats
+)

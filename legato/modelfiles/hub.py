@@ -1,14 +1,15 @@
 """Models of the Hugging Face hub: from the local cache, else downloaded by huggingface_hub."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from legato.core.errors import ModelError
+from legato.modelfiles.weight_files import SAFETENSORS, files_of, layout_of
 
-NEEDED_FILES = ("*.safetensors", "*.json", "*.jinja")
+NEEDED_FILES = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "tokenizer.model")
+BIN_FILES = ("pytorch_model.bin", "pytorch_model-*.bin")  # for a model that has no .safetensors files
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
@@ -32,17 +33,23 @@ def find(name: str, revision: str | None, report: Callable[[str], None], *, may_
         raise AbsentError(f"{name} is not in the Hugging Face cache")
     report(f"downloading {name} from the Hugging Face hub")
     folder = _snapshot(name, revision, local_files_only=False)
+    if folder is not None and layout_of(folder) is not SAFETENSORS:
+        folder = _snapshot(name, revision, local_files_only=False, also=BIN_FILES)
     if folder is None or not _is_complete(folder):
-        raise ModelError(f"{name} on the Hugging Face hub has no config.json with .safetensors weights")
+        raise ModelError(
+            f"{name} on the Hugging Face hub has no config.json with .safetensors files or pytorch_model.bin"
+        )
     report(f"stored {folder}")
     return folder
 
 
-def _snapshot(name: str, revision: str | None, *, local_files_only: bool) -> Path | None:
+def _snapshot(
+    name: str, revision: str | None, *, local_files_only: bool, also: tuple[str, ...] = ()
+) -> Path | None:
     from huggingface_hub import snapshot_download  # slow to import, and rarely needed
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    settings: dict[str, Any] = {"revision": revision, "allow_patterns": list(NEEDED_FILES)}
+    settings: dict[str, Any] = {"revision": revision, "allow_patterns": [*NEEDED_FILES, *also]}
     settings["ignore_patterns"] = ["*/*"]  # folders hold other formats of the same model
     try:
         return Path(snapshot_download(name, local_files_only=local_files_only, **settings))
@@ -79,11 +86,8 @@ def _is_complete(folder: Path) -> bool:
     blobs = folder.parent.parent / "blobs"
     if not (folder / "config.json").is_file() or any(blobs.glob("*.incomplete")):
         return False
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return (folder / "model.safetensors").is_file()
+    layout = layout_of(folder)
     try:
-        shards = set(json.loads(index.read_bytes())["weight_map"].values())
-    except (ValueError, KeyError, AttributeError, TypeError):
+        return layout is not None and all(file.is_file() for file in files_of(folder, layout))
+    except ModelError:  # an index cut off
         return False
-    return all((folder / shard).is_file() for shard in shards)

@@ -1,31 +1,49 @@
-"""Where a model's tokenizer.json is; for a .gguf file, which has none, where one made of it is kept."""
+"""Where a model's tokenizer.json is; where one is kept that was made of what else a model brings."""
 
 import hashlib
 import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from legato.modelfiles.fingerprint import weights_identity
 from legato.modelfiles.folders import cache_folder
 
 KEPT_FILES = 16  # of all models; the ones that were written first are deleted
-_READING = 1  # raise it when a .gguf file's tokenizer is read otherwise: what was kept is made again then
+PARTS = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("tokenizer.model",))  # the first that is whole
+_SETTINGS = ("added_tokens.json", "tokenizer_config.json", "special_tokens_map.json", "config.json")
+_READING = 2  # raise it when a tokenizer is read otherwise: what was kept is made again then
+
+
+def tokenizer_parts(folder: Path) -> list[Path]:
+    """The files that a folder's tokenizer is read from; none where it has no tokenizer that can be read."""
+    for names in PARTS:
+        files = [folder / name for name in names]
+        if all(file.is_file() for file in files):
+            return files
+    return []
 
 
 def tokenizer_file(model: Path, override: Path | None = None) -> Path | None:
-    """The tokenizer.json of a model directory or .gguf file; None for a directory without one.
+    """The tokenizer.json of a model directory or .gguf file; None for a directory without a tokenizer.
 
     override  a directory, tokenizer.json or .gguf file to take it from instead
-    That of a .gguf file may be still to be written, by keep_tokenizer().
+    One that is made of something else may be still to be written, by keep_tokenizer().
     """
     source = override or model
-    if source.is_dir():
-        file = source / "tokenizer.json"
-        return file if file.is_file() else None
-    if source.suffix == ".json":
+    if source.suffix == ".json" and not source.is_dir():
         return source
-    identity = json.dumps([_READING, weights_identity(source)])
+    origin: Any
+    if source.is_dir():
+        parts = tokenizer_parts(source)
+        if not parts or parts[0].name == "tokenizer.json":
+            return parts[0] if parts else None
+        settings = [file for name in _SETTINGS if (file := source / name).is_file()]
+        origin = [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in parts + settings]
+    else:
+        origin = weights_identity(source)
+    identity = json.dumps([_READING, origin])
     digest = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
     return cache_folder() / "tokenizers" / f"{source.stem}-{digest}.json"
 

@@ -30,7 +30,6 @@ PLAIN: dict[str, tuple[Any, ...]] = {  # settings that change numbers, and the v
     "partial_rotary_factor": (1, 1.0),
     "position_embedding_type": ("rope", "absolute"),
     "qk_layernorm": (False,),
-    "quantization_config": (),
     "reorder_and_upcast_attn": (False,),
     "residual_multiplier": (1, 1.0),
     "rope_interleaved": (False,),
@@ -51,7 +50,9 @@ HARMLESS = frozenset({
     "initializer_range", "is_decoder", "is_encoder_decoder", "is_llama_config",
     "keys_to_ignore_at_inference", "label2id", "layerdrop", "max_length", "max_window_layers", "model_type",
     "n_special", "output_attentions", "output_hidden_states", "output_scores", "pad_token_id",
-    "predict_special_tokens", "prefix", "pretraining_tp", "problem_type", "pruned_heads", "resid_pdrop",
+    "predict_special_tokens", "prefix", "pretraining_tp", "problem_type", "pruned_heads",
+    "quantization_config",  # weights/quantized_folder.py honours or refuses it
+    "resid_pdrop",
     "return_dict", "sep_token_id", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
     "summary_type", "summary_use_proj", "task_specific_params", "tokenizer_class", "torch_dtype",
     "torchscript", "transformers.js_config", "transformers_version", "unk_token_id", "unsloth_fixed",

@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 
 from legato.core.config import SchedulerConfig
+from legato.core.plan import WaitReason
 from legato.core.request import Request
 from legato.kvcache.manager import KVCacheManager
+from legato.scheduler.step_draft import StepDraft
 
 
 class Admission:
@@ -53,3 +55,19 @@ class Admission:
         held_and_free = len(self._kv.pages(request.request_id)) + self._kv.num_available_pages
         room = held_and_free * self._kv.config.page_size - request.device_len
         return max(0, min(len(request.token_ids) - request.device_len, limit, room))
+
+    def wait_reason(
+        self, draft: StepDraft, *, is_trial: bool, num_waiting: int, num_free_rows: int, is_round: bool
+    ) -> WaitReason:
+        """Why those who still wait do; when nobody does, why a running prompt might be left out."""
+        if is_trial:
+            return WaitReason.SUSPECT
+        if draft.tokens_left == 0:
+            return WaitReason.BUDGET
+        if num_waiting and is_round:
+            return WaitReason.ROUND
+        if num_waiting and num_free_rows == 0:
+            return WaitReason.ROW
+        if draft.light and draft.heavy_left == 0:
+            return WaitReason.SHARE
+        return WaitReason.PAGE if num_waiting or self._kv.num_available_pages == 0 else WaitReason.STEP

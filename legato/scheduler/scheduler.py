@@ -131,7 +131,15 @@ class Scheduler:
                 self.tenants.charge(self.running[chunk.request_id].tenant, chunk)
         if draft.chunks:
             self._step += 1
-        return draft.finish()
+        return draft.finish(
+            self._admission.wait_reason(
+                draft,
+                is_trial=not self._suspects.keys().isdisjoint(draft.chunks),
+                num_waiting=len(self.waiting),
+                num_free_rows=self.num_free_rows,
+                is_round=bool(self.policy.members()),
+            )
+        )
 
     def launched(self, plan: StepPlan) -> None:
         """Count a step whose forward is on its way: device progress, before any token value is known."""

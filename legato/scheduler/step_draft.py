@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from legato.core.plan import RowStart, ScheduledChunk, StepPlan
+from legato.core.plan import RowStart, ScheduledChunk, StepPlan, WaitReason
 from legato.core.request import Request
 
 
@@ -83,8 +83,8 @@ class StepDraft:
         )
         request.pages_written = len(pages)
 
-    def finish(self) -> StepPlan:
-        return StepPlan(self.step, tuple(self.chunks.values()))
+    def finish(self, waits_for: WaitReason) -> StepPlan:
+        return StepPlan(self.step, tuple(self.chunks.values()), waits_for)
 
 
 def _row_start(request: Request) -> RowStart:

@@ -1,8 +1,10 @@
 """Simulated clients: each knows what it must be told, and asserts that it is told just that, once."""
 
 from dataclasses import dataclass, field
+from math import isclose
 
 from legato.core.sampling_params import FinishReason, SamplingParams
+from legato.core.timing import UNEXPLAINED, Course
 from legato.ipc.messages import Accepted, AddRequest, Failed, Rejected, TokenOutput
 from legato.ipc.reply_router import Reply
 from legato.sim.fake_model import EOS, expected_output, expected_scores
@@ -14,10 +16,15 @@ class Client:
     """Waits for one answer; `sink` is what PendingRequests hands its news to."""
 
     ask: Ask
+    sent_at: float
     output_ids: list[int] = field(default_factory=list)
     is_accepted: bool = False
     has_left: bool = False
     end: str | None = None  # how the request ended
+    course: Course = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.course = Course(self.sent_at)
 
     def message(self) -> AddRequest:
         params = SamplingParams(
@@ -59,6 +66,16 @@ class Client:
         if self.ask.is_poison and not self.has_left:
             assert self.end in ("engine_poisoned", "queue_full"), f"{self.ask.request_id} ends: {self.end}"
 
+    def _explain(self, output: TokenOutput) -> None:
+        """Assert that every moment of the request is accounted for, up to this output."""
+        assert output.course is not None
+        self.course.go_on(output.course)
+        causes = [part.cause for part in self.course.parts]
+        assert UNEXPLAINED not in causes, f"{self.ask.request_id}: {self.course.parts}"
+        seconds = sum(part.seconds for part in self.course.parts)
+        elapsed_s = self.course.until - self.sent_at
+        assert isclose(seconds, elapsed_s, rel_tol=1e-9, abs_tol=1e-6), f"{seconds} s of {elapsed_s} s"
+
     def _take(self, output: TokenOutput) -> None:
         name = self.ask.request_id
         assert self.is_accepted, f"{name} gets tokens before it is accepted"
@@ -66,6 +83,7 @@ class Client:
         if output.prompt_logprobs or (self.ask.is_scored and output.index == 0):
             scores = [each.logprob for each in output.prompt_logprobs]
             assert scores == expected_scores(self.ask.prompt), f"{name}: scores {scores}"
+        self._explain(output)
         self.output_ids += output.token_ids
         expected = expected_output(self.ask.prompt, self.ask.max_tokens, self.ask.seed)
         known_len = len(self.output_ids)

@@ -61,7 +61,7 @@ class World:
             if ask.is_poison
         ]
         self._now = 0.0
-        self._pending = PendingRequests()
+        self._pending = PendingRequests(lambda: self._now)
         self._num_deaths: Counter[str] = Counter()  # of engines in a request's steps, since its last token
         self._start_engine()
 
@@ -69,7 +69,7 @@ class World:
         match what:
             case Arrive(requests=asks):
                 for ask in asks:
-                    client = self._clients[ask.request_id] = Client(ask)
+                    client = self._clients[ask.request_id] = Client(ask, self._now)
                     self._pending.add([client.message()], client.sink)
                 self._send_unsent()
             case Cancel(request_id=request_id):
@@ -238,5 +238,6 @@ def _make_core(setup: Setup, device: FakeDevice, clock: Callable[[], float]) -> 
             limits=limits,
             eos_ids=frozenset({EOS}),
             lookahead=setup.lookahead,
-        )
+        ),
+        clock,
     )

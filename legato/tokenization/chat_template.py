@@ -17,6 +17,7 @@ from legato.tokenization.template_sandbox import TemplateSandbox, render_bounded
 
 logger = logging.getLogger(__name__)
 
+DEFAULT, TOOL_USE = "default", "tool_use"  # names of a model's templates
 END_MARK = "\ue000end\ue000"  # private-use characters: put behind a message that is to be continued
 
 
@@ -26,7 +27,8 @@ class ChatTemplate:
     special_tokens  role -> text; the template sees them as bos_token, eos_token, …
     knows_tools     it describes tools to the model
     knows_calls     it renders calls of tools and their results
-    Raises ModelError when the source is no Jinja template.
+    tool_source     another template, for the requests that bring tools
+    Raises ModelError when a source is no Jinja template.
     """
 
     def __init__(
@@ -34,14 +36,17 @@ class ChatTemplate:
         source: str,
         special_tokens: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        tool_source: str | None = None,
     ) -> None:
         self.source = source
         self._clock = clock
         self._special_tokens = {f"{role}_token": text for role, text in (special_tokens or {}).items()}
         try:
             sandbox = TemplateSandbox()
-            self._template = sandbox.from_string(source)
-            self.knows_tools = "tools" in find_undeclared_variables(sandbox.parse(source))
+            self._template = self._tool_template = sandbox.from_string(source)
+            if tool_source is not None:
+                self._tool_template = sandbox.from_string(tool_source)
+            variables = find_undeclared_variables(sandbox.parse(tool_source or source))
         except (
             TemplateSyntaxError,
             SyntaxError,
@@ -51,7 +56,8 @@ class ChatTemplate:
             raise ModelError(
                 f"the chat template cannot be read: {brief(error)}. Give another by --chat-template FILE"
             ) from error
-        self.knows_calls = "tool_calls" in source
+        self.knows_tools = "tools" in variables
+        self.knows_calls = "tool_calls" in (tool_source or source)
 
     def render(
         self,
@@ -70,7 +76,7 @@ class ChatTemplate:
         kwargs    further variables for the template
         Raises RequestError with the template's own reason when it refuses the messages.
         """
-        variables = self._special_tokens | kwargs
+        variables = {"documents": None} | self._special_tokens | kwargs
         variables["tools"] = tools
         variables["messages"] = [dict(message) for message in messages]
         variables["add_generation_prompt"] = add_generation_prompt
@@ -94,7 +100,8 @@ class ChatTemplate:
 
     def _generate(self, variables: Mapping[str, Any]) -> str:
         try:
-            return render_bounded(lambda: self._template.generate(variables), self._clock)
+            template = self._tool_template if variables["tools"] else self._template
+            return render_bounded(lambda: template.generate(variables), self._clock)
         except TemplateError as error:
             raise RequestError(f"the chat template refuses: {error.message}", param="messages") from error
         except Exception as error:  # whatever a template can run into: its messages lack what it expects
@@ -111,35 +118,43 @@ def load_chat_template(path: Path, override: Path | None = None) -> ChatTemplate
     Raises ModelError when it cannot be read.
     """
     if path.is_dir():
-        special_tokens, source = special_tokens_of_folder(path), _source_in_folder(path)
+        special_tokens, sources = special_tokens_of_folder(path), _sources_in_folder(path)
     else:
         metadata = read_gguf_header(path).metadata
-        special_tokens, source = special_tokens_of_gguf(metadata), metadata.get("tokenizer.chat_template")
+        special_tokens, sources = special_tokens_of_gguf(metadata), _sources_in_gguf(metadata)
     if override is not None:
-        source = _read_text(override)
-    if not isinstance(source, str):
+        sources = {DEFAULT: _read_text(override)}
+    if sources and DEFAULT not in sources:
+        logger.warning("%s: no chat template is named default, only %s", path, ", ".join(sources))
+    if DEFAULT not in sources:
         return None
     try:
-        return ChatTemplate(source, special_tokens)
+        return ChatTemplate(sources[DEFAULT], special_tokens, tool_source=sources.get(TOOL_USE))
     except ModelError as error:
         raise ModelError(f"{override or path}: {error}") from error
 
 
-def _source_in_folder(folder: Path) -> str | None:
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        return _read_text(file)
-    declared = read_json_if_present(folder / "tokenizer_config.json").get("chat_template")
-    if declared is None:
-        declared = read_json_if_present(folder / "chat_template.json").get("chat_template")
-    if isinstance(declared, list):
-        by_name = {item.get("name"): item.get("template") for item in declared if isinstance(item, dict)}
-        if by_name and "default" not in by_name:
-            logger.warning(
-                "%s: no chat template is named default, only %s", folder, ", ".join(map(str, by_name))
-            )
-        declared = by_name.get("default")
-    return declared if isinstance(declared, str) else None
+def _sources_in_folder(folder: Path) -> dict[str, str]:
+    """By name."""
+    sources = {}
+    if (folder / "chat_template.jinja").is_file():
+        sources[DEFAULT] = _read_text(folder / "chat_template.jinja")
+    else:
+        declared = read_json_if_present(folder / "tokenizer_config.json").get("chat_template")
+        if declared is None:
+            declared = read_json_if_present(folder / "chat_template.json").get("chat_template")
+        if isinstance(declared, list):
+            declared = {item.get("name"): item.get("template") for item in declared if isinstance(item, dict)}
+        named = declared if isinstance(declared, dict) else {DEFAULT: declared}
+        sources = {str(name): source for name, source in named.items() if isinstance(source, str)}
+    more = {file.stem: _read_text(file) for file in sorted(folder.glob("additional_chat_templates/*.jinja"))}
+    return sources | more
+
+
+def _sources_in_gguf(metadata: Mapping[str, Any]) -> dict[str, str]:
+    keys = {DEFAULT: "tokenizer.chat_template", TOOL_USE: f"tokenizer.chat_template.{TOOL_USE}"}
+    values = {name: metadata.get(key) for name, key in keys.items()}
+    return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
 def _read_text(file: Path) -> str:

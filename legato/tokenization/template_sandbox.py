@@ -39,6 +39,8 @@ SHALLOW_FILTERS = frozenset(
     {"attr", "count", "d", "default", "first", "items", "last", "length", "list", "map", "reject"}
     | {"rejectattr", "reverse", "select", "selectattr"}
 )
+# These go through a generator, such as map() gives; others would show nothing but its place in memory.
+ITERATING_FILTERS = SHALLOW_FILTERS | {"groupby", "join", "max", "min", "sort", "sum", "unique"}
 # Beside these Jinja has what web pages need: it pads, wraps, fills or marks up.
 FILTERS = (
     FAST_FILTERS
@@ -51,6 +53,7 @@ COMPARING_TESTS = (
 )
 REFUSED_GLOBALS = ("cycler", "joiner", "lipsum")  # helpers for web pages
 
+GENERATOR = "a generator is no value yet; put | list behind it"
 _COUNTED, _CONCATENATED, _CHARGED = "counted_by_legato", "concatenated_by_legato", "charged_by_legato"
 _WIDE_FIELD = re.compile(r"\d{4}|\*|\{[^{}]*\{")  # a width of four digits, or one that is computed
 
@@ -72,9 +75,10 @@ class GenerationTag(Extension):
 
     tags = {"generation"}  # noqa: RUF012  # Jinja declares it so
 
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)  # what is set inside stays inside
 
 
 class TemplateSandbox(ImmutableSandboxedEnvironment):
@@ -211,6 +215,8 @@ def _guarded(function: Any, name: str) -> Callable[..., Any]:
 
     @wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(args[place], Iterator) and name not in ITERATING_FILTERS:
+            raise SecurityError(f"{name}: {GENERATOR}")
         _charged(args[place], is_fast, is_whole)
         return _built(function(*args, **kwargs))
 
@@ -252,7 +258,7 @@ def _charged(value: Any, is_fast: bool = True, is_whole: bool = True) -> Any:
     """The value, which is about to be read: as a whole, or its first level alone."""
     if isinstance(value, str):
         _spend(1 + (len(value) // CHARS_PER_OPERATION if is_fast else len(value)))
-    elif is_whole:
+    elif is_whole and not isinstance(value, Iterator):
         _count_chars(value)
     else:
         _spend(1 + (len(value) if isinstance(value, list | tuple | dict) else 0))
@@ -275,6 +281,8 @@ def _count_chars(value: Any) -> int:
             items = part
         elif isinstance(part, Namespace):
             raise SecurityError("a namespace cannot be read as a whole")
+        elif isinstance(part, Iterator):
+            raise SecurityError(GENERATOR)
         num_chars += len(items)
         _check_len(num_chars)
         _spend(1 + len(items))

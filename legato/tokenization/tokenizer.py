@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,15 @@ import tokenizers
 from legato.core.errors import ModelError, RequestError, brief
 from legato.modelfiles.gguf_header import read_gguf_header
 from legato.modelfiles.hf_config import read_json_if_present
-from legato.tokenization.gguf_tokenizer import build_gguf_tokenizer
+from legato.modelfiles.tokenizer_file import tokenizer_parts
+from legato.tokenization.formats.added_tokens import add_listed_tokens
+from legato.tokenization.formats.gguf import build_gguf_tokenizer
+from legato.tokenization.formats.sentencepiece_file import build_from_sentencepiece_file
+from legato.tokenization.formats.vocab_files import build_from_vocab_files
 from legato.tokenization.special_tokens import special_tokens_of_folder, special_tokens_of_gguf
 
-OTHER_FORMATS = ("tokenizer.model", "vocab.json", "tiktoken.model")
+OTHER_FORMATS = ("vocab.json", "spiece.model", "tiktoken.model", "tekken.json")
+BOS_BY_DEFAULT = ("opt",)  # models whose prompts begin with bos, though older folders do not say so
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +52,8 @@ class Tokenizer:
         backend.no_padding()
         self._backend = backend
         self.special_tokens = dict(special_tokens or {})
-        self._bos_id = backend.token_to_id(self.bos_text) if self.bos_text is not None else None
-        self._add_bos = add_bos if self._bos_id is not None else None
+        self.bos_id: int | None = backend.token_to_id(self.bos_text) if self.bos_text is not None else None
+        self._add_bos = add_bos if self.bos_id is not None else None
         added = backend.get_added_tokens_decoder()
         self._added_texts = {token_id: token.content for token_id, token in added.items()}
         self._added_ids = {token.content: token_id for token_id, token in added.items()}
@@ -86,8 +91,8 @@ class Tokenizer:
             ids: list[int] = self._backend.encode(text, add_special_tokens=use_processor).ids
         except (TypeError, UnicodeEncodeError) as error:
             raise RequestError("the text holds half of a surrogate pair, which is no character") from error
-        if add_special_tokens and self._add_bos and self._bos_id is not None:
-            return [self._bos_id, *ids]
+        if add_special_tokens and self._add_bos and self.bos_id is not None:
+            return [self.bos_id, *ids]
         return ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
@@ -112,7 +117,9 @@ class Tokenizer:
         if token is None:
             return b""
         if self.is_byte_level:
-            return bytes(BYTE_OF_CHAR[char] for char in token)
+            spelled = [BYTE_OF_CHAR.get(char) for char in token]
+            # A vocabulary may hold a token that is not spelled in that alphabet; it decodes to itself.
+            return token.encode() if None in spelled else bytes(byte for byte in spelled if byte is not None)
         byte = BYTE_TOKEN.fullmatch(token) if self._has_byte_tokens else None
         return self._text_inside(token).encode() if byte is None else bytes.fromhex(byte[1])
 
@@ -131,11 +138,7 @@ def load_tokenizer(path: Path, override: Path | None = None) -> Tokenizer | None
     """
     source = override or path
     if source.is_dir():
-        file = source / "tokenizer.json"
-        if file.is_file():
-            return _from_json(file)
-        _report_absence(source, is_required=override is not None)
-        return None
+        return _from_folder(source, is_required=override is not None)
     if source.suffix == ".json":
         return _from_json(source)
     metadata = read_gguf_header(source).metadata
@@ -143,26 +146,46 @@ def load_tokenizer(path: Path, override: Path | None = None) -> Tokenizer | None
         backend = build_gguf_tokenizer(metadata)
     except ModelError as error:
         raise ModelError(f"{source}: {brief(error)}") from error
-    add_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", False))
-    return Tokenizer(backend, special_tokens_of_gguf(metadata), add_bos)
+    return Tokenizer(backend, special_tokens_of_gguf(metadata))
 
 
-def _report_absence(folder: Path, *, is_required: bool) -> None:
+def _from_folder(folder: Path, *, is_required: bool) -> Tokenizer | None:
+    names = [file.name for file in tokenizer_parts(folder)]
+    if "tokenizer.json" in names:
+        return _from_json(folder / "tokenizer.json")
+    if "vocab.json" in names:
+        return _with_listed_tokens(build_from_vocab_files(folder), folder, BOS_BY_DEFAULT)
+    if "tokenizer.model" in names:
+        backend = build_from_sentencepiece_file(folder / "tokenizer.model")
+        return _with_listed_tokens(backend, folder, None)
     others = [name for name in OTHER_FORMATS if (folder / name).is_file()]
     found = f"; {', '.join(others)} cannot be read: save it with transformers to get one" if others else ""
     message = f"{folder} has no tokenizer.json{found}"
     if is_required or others:
         raise ModelError(message)
     logger.warning("%s: prompts and answers are token ids", message)
+    return None
+
+
+def _with_listed_tokens(
+    backend: tokenizers.Tokenizer, folder: Path, bos_models: Collection[str] | None
+) -> Tokenizer:
+    """bos_models: kinds of model whose prompts begin with bos where the settings do not say; None = all"""
+    special_tokens = add_listed_tokens(backend, folder)
+    add_bos = read_json_if_present(folder / "tokenizer_config.json").get("add_bos_token")
+    if not isinstance(add_bos, bool):
+        model_type = read_json_if_present(folder / "config.json").get("model_type")
+        add_bos = bos_models is None or model_type in bos_models
+    return Tokenizer(backend, special_tokens, add_bos)
 
 
 def _from_json(file: Path) -> Tokenizer:
+    settings: dict[str, Any] = read_json_if_present(file.parent / "tokenizer_config.json")
+    special_tokens, add_bos = special_tokens_of_folder(file.parent), settings.get("add_bos_token")
     try:
         backend = tokenizers.Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises a bare Exception
-        raise ModelError(f"cannot read {file}: {error}") from error
-    settings: dict[str, Any] = read_json_if_present(file.parent / "tokenizer_config.json")
-    add_bos = settings.get("add_bos_token")
-    return Tokenizer(
-        backend, special_tokens_of_folder(file.parent), add_bos if isinstance(add_bos, bool) else None
-    )
+        return Tokenizer(backend, special_tokens, add_bos if isinstance(add_bos, bool) else None)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises a bare Exception, and a panic of its is not even that
+        raise ModelError(f"cannot read {file}: {brief(error)}") from error

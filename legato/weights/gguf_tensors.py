@@ -9,7 +9,7 @@ import numpy as np
 
 from legato.backends.stored_weight import BITS, StoredWeight, WeightFormat
 from legato.core.errors import ModelError
-from legato.modelfiles.gguf_header import GGML_TYPES, GgufTensor, read_gguf_header
+from legato.modelfiles.gguf_header import GGML_TYPES, GgufTensor, read_gguf_model
 from legato.weights.gguf_blocks import BLOCK_TYPES, read_blocks
 
 FLOATS: dict[str, tuple[WeightFormat, np.dtype[Any]]] = {
@@ -45,7 +45,7 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._tensors = read_gguf_header(path).tensors
+        self._tensors = read_gguf_model(path).tensors
         self.tensors = {name: GgufWeight(each.type, each.shape) for name, each in self._tensors.items()}
 
     def read(self, name: str, row_order: np.ndarray | None = None) -> StoredWeight:
@@ -68,9 +68,9 @@ class GgufFile:
         return read_blocks(BLOCK_TYPES[tensor.type], blocks, tensor.shape)
 
     def _raw(self, tensor: GgufTensor) -> np.ndarray:
-        raw = np.fromfile(self.path, np.uint8, tensor.num_bytes, offset=tensor.offset)
+        raw = np.fromfile(tensor.path, np.uint8, tensor.num_bytes, offset=tensor.offset)
         if len(raw) < tensor.num_bytes:
-            raise ModelError(f"{self.path}: tensor {tensor.name!r} is cut off; download the file again")
+            raise ModelError(f"{tensor.path}: tensor {tensor.name!r} is cut off; download the file again")
         return raw
 
 

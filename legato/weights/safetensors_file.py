@@ -17,6 +17,7 @@ MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 MAX_DIMS = 8
 MAX_SIZE = 2**48  # of one dimension
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<u2"), "BF16": np.dtype("<u2")}
+_INTEGERS: dict[str, np.dtype[Any]] = {"I32": np.dtype("<i4"), "I8": np.dtype("i1")}
 _FORMATS: dict[str, WeightFormat] = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 
 
@@ -53,55 +54,27 @@ class SafetensorsFile:
         if dtype is None:
             reason = f"tensor {name!r} is {tensor.type}; F32, F16 and BF16 are read"
             raise ModelError(f"{self.path}: {brief(reason)}")
+        return StoredWeight(_FORMATS[tensor.type], tensor.shape, self._values(name, dtype))
+
+    def read_integers(self, name: str) -> np.ndarray:
+        """A tensor of I32 or I8. Raises ModelError when its dtype is another."""
+        return self._values(name, integer_dtype(self.path, name, self.tensors[name].type))
+
+    def _values(self, name: str, dtype: np.dtype[Any]) -> np.ndarray:
+        tensor = self.tensors[name]
         count = tensor.num_bytes // dtype.itemsize
         values = np.fromfile(self.path, dtype, count, offset=tensor.offset)
         if len(values) < count:
             raise ModelError(f"{self.path}: tensor {name!r} is cut off; download the file again")
-        return StoredWeight(_FORMATS[tensor.type], tensor.shape, values.reshape(tensor.shape))
+        return values.reshape(tensor.shape)
 
 
-def open_safetensors(folder: Path) -> dict[str, SafetensorsFile]:
-    """Tensor name -> the file that holds it, for model.safetensors or its shards.
-
-    Raises ModelError when there are no such files, or the index and the shards do not agree.
-    """
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        single = folder / "model.safetensors"
-        if not single.is_file():
-            raise ModelError(_absence(folder))
-        file = SafetensorsFile(single)
-        return dict.fromkeys(file.tensors, file)
-    weight_map = _weight_map(index)
-    places: dict[str, SafetensorsFile] = {}
-    for name in sorted(set(weight_map.values())):
-        shard = SafetensorsFile(folder / name)
-        if twice := places.keys() & shard.tensors.keys():
-            raise ModelError(f"{shard.path}: tensor {min(twice)!r} is in another shard too")
-        places.update(dict.fromkeys(shard.tensors, shard))
-    if missing := weight_map.keys() - places.keys():
-        name = brief(repr(min(missing)))
-        raise ModelError(f"{index} promises tensor {name}, which no shard holds")
-    return places
-
-
-def _absence(folder: Path) -> str:
-    if any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth")):
-        return (
-            f"{folder} holds pickled weights alone. Unpickling can run code from the file, so legato refuses:"
-            " convert them to safetensors, e.g. by loading and saving the model with transformers"
-        )
-    return f"{folder} holds neither model.safetensors nor model.safetensors.index.json"
-
-
-def _weight_map(index: Path) -> dict[str, str]:
-    try:
-        weight_map = json.loads(index.read_bytes())["weight_map"]
-        if all(isinstance(name, str) and Path(name).name == name for name in weight_map.values()):
-            return dict(weight_map)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelError(f"{index} holds no readable weight_map: {error}") from error
-    raise ModelError(f"{index}: a shard must be the name of a file in the same folder")
+def integer_dtype(path: Path, name: str, type_name: str) -> np.dtype[Any]:
+    """Raises ModelError, naming the tensor, unless it is of integers as quantised weights are."""
+    dtype = _INTEGERS.get(type_name)
+    if dtype is None:
+        raise ModelError(f"{path}: {brief(f'tensor {name!r} is {type_name}, not I32 or I8')}")
+    return dtype
 
 
 def _read_header(data: mmap.mmap) -> dict[str, StoredTensor]:
@@ -143,7 +116,8 @@ def _stored_tensor(name: str, fields: Any, start: int) -> StoredTensor:
     num_values = 1
     for size in shape:
         num_values *= size
-    if num_bytes < 0 or (dtype in _DTYPES and num_values * _DTYPES[dtype].itemsize != num_bytes):
+    known = (_DTYPES | _INTEGERS).get(dtype)
+    if num_bytes < 0 or (known is not None and num_values * known.itemsize != num_bytes):
         raise ValueError(f"tensor {name!r} of shape {shape} and dtype {dtype} cannot take {num_bytes} bytes")
     return StoredTensor(dtype, tuple(shape), start + offsets[0], num_bytes)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from legato.core.config import DEFAULT_MODEL
 from legato.modelfiles.catalog import resolve
 from legato.modelfiles.gguf_header import read_gguf_header
-from legato.tokenization.gguf_tokenizer import build_gguf_tokenizer
+from legato.tokenization.formats.gguf import build_gguf_tokenizer
 from legato.tokenization.special_tokens import special_tokens_of_gguf
 
 

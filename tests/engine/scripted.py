@@ -4,13 +4,15 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+import msgspec
+
 from legato.core.config import CacheConfig, SchedulerConfig
 from legato.core.plan import RowError, StepOutput, StepPlan, TokenLogprobs
 from legato.core.request_limits import RequestLimits
 from legato.core.sampling_params import SamplingParams
 from legato.engine.core import Core, CoreParts, Grammars
 from legato.executor.request_table import RequestTable
-from legato.ipc.messages import Accepted, AddRequest, Failed, TokenOutput
+from legato.ipc.messages import Accepted, AddRequest, Failed, Rejected, TokenOutput
 from legato.kvcache.manager import KVCacheManager
 from legato.scheduler.policy import make_policy
 from legato.scheduler.scheduler import Scheduler
@@ -113,8 +115,19 @@ def add_all(core: Core, *messages: AddRequest) -> None:
         assert core.add(message) == Accepted(request_id=message.request_id)
 
 
+def rejection(core: Core, **fields: object) -> Rejected:
+    answer = core.add(make_message(**fields))  # type: ignore[arg-type]
+    assert isinstance(answer, Rejected)
+    return answer
+
+
 def run_to_end(core: Core) -> list[TokenOutput | Failed]:
     outputs = []
     while core.has_work:
-        outputs += core.step()
+        outputs += step(core)
     return outputs
+
+
+def step(core: Core) -> list[TokenOutput | Failed]:
+    """What a step gave, without the course of each request."""
+    return [msgspec.structs.replace(output, course=None) for output in core.step()]

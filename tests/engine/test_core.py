@@ -7,25 +7,19 @@ import pytest
 from legato.core.plan import StepOutput, StepPlan, TokenLogprobs
 from legato.core.sampling_params import FinishReason
 from legato.core.timing import Timing
-from legato.engine.core import Core
-from legato.ipc.messages import Accepted, Failed, Rejected, TokenOutput
+from legato.ipc.messages import Accepted, Failed, TokenOutput
 from tests.engine.scripted import (
     EOS,
     OTHER,
     ScriptedExecutor,
     add_all,
     make_message,
+    rejection,
     run_to_end,
     scripted_core,
 )
 
 both_loops = pytest.mark.parametrize("lookahead", [0, 1], ids=["plain", "overlap"])
-
-
-def rejection(core: Core, **fields: object) -> Rejected:
-    answer = core.add(make_message(**fields))  # type: ignore[arg-type]
-    assert isinstance(answer, Rejected)
-    return answer
 
 
 @both_loops
@@ -38,43 +32,6 @@ def test_tokens_come_one_a_step_and_the_last_says_why(lookahead: int) -> None:
         TokenOutput(request_id="a", index=2, token_ids=[22], finish_reason=FinishReason.LENGTH),
     ]
     core.check_integrity()
-
-
-class Builder:
-    """Implements Grammars: builds when it is told to."""
-
-    def __init__(self) -> None:
-        self.built: Future[None] = Future()
-
-    def prepare(self, grammar: str) -> "Future[None]":
-        return self.built
-
-
-@both_loops
-def test_request_waits_for_its_grammar_and_its_neighbours_do_not(lookahead: int) -> None:
-    builder = Builder()
-    executor = ScriptedExecutor({"a": [20, 21, 22], "json": [30]})
-    core = scripted_core(executor, lookahead=lookahead, grammars=builder)
-    add_all(core, make_message("json", max_tokens=1, grammar="a grammar"), make_message("a", max_tokens=3))
-    assert core.idle_s == 0
-    tokens: list[TokenOutput | Failed] = []
-    while len(tokens) < 3:
-        tokens += core.step()
-    assert {each.request_id for each in tokens} == {"a"}
-    assert core.has_work
-    assert core.idle_s > 0, "an engine with nothing else to do sleeps a little"
-    assert (core.step(), core.stats().waiting) == ([], 1)
-    assert rejection(core, request_id="json").code == "duplicate_request_id"
-    builder.built.set_result(None)
-    assert [each.request_id for each in run_to_end(core)] == ["json"]
-    core.check_integrity()
-
-
-def test_request_that_leaves_while_its_grammar_is_built_is_forgotten() -> None:
-    core = scripted_core(ScriptedExecutor({}), grammars=Builder())
-    add_all(core, make_message("json", grammar="a grammar"))
-    core.abort("json")
-    assert not core.has_work
 
 
 def test_tokens_tell_the_time_of_their_request() -> None:
@@ -237,24 +194,6 @@ def test_prompts_that_wait_have_a_limit_in_tokens_and_one_that_waits_alone_has_n
     core.abort("w1")
     add_all(core, make_message("w2", prompt_len=5), make_message("w3", prompt_len=3))
     assert rejection(core, request_id="late", prompt_len=1).code == "queue_full"
-
-
-@pytest.mark.parametrize("is_fair", [True, False])
-def test_requests_whose_grammars_are_built_fill_the_queue_like_others(is_fair: bool) -> None:
-    limits = {"max_num_seqs": 1, "max_queued": 3, "max_queued_tokens": 30, "is_fair": is_fair}
-    core = scripted_core(ScriptedExecutor(), grammars=Builder(), **limits)
-    add_all(core, make_message("runs", tenant="one"))
-    core.step()
-    for name in ("g1", "g2"):
-        add_all(core, make_message(name, tenant="one", grammar="a grammar", prompt_len=10))
-    assert core.stats().waiting_tokens == 20
-    refusal = rejection(core, request_id="long", tenant="one", grammar="a grammar", prompt_len=11)
-    assert "prompts of 20 tokens wait already and this one has 11, the limit is 30" in refusal.message
-    add_all(core, make_message("g3", tenant="one", grammar="a grammar"))
-    refusal = rejection(core, request_id="late", tenant="one", grammar="a grammar")
-    assert "3 requests wait already, the limit is 3" in refusal.message
-    if is_fair:
-        add_all(core, make_message("other", tenant="two"))
 
 
 def test_requests_that_find_a_free_row_do_not_wait() -> None:

@@ -11,6 +11,7 @@ from legato.core.sampling_params import SamplingParams
 from legato.ipc.channel import Channel, client_end, engine_end
 from legato.ipc.messages import (
     Abort,
+    Aborted,
     Accepted,
     AddRequest,
     EngineStats,
@@ -46,8 +47,9 @@ class FakeCore:
         self.steps_left += 2
         return Accepted(request_id=message.request_id)
 
-    def abort(self, request_id: str) -> None:
+    def abort(self, request_id: str) -> Aborted:
         self.diary.append(f"abort {request_id}")
+        return Aborted(request_id=request_id)
 
     def step(self) -> Sequence[TokenOutput | Failed]:
         self.before_step()
@@ -104,7 +106,7 @@ def test_all_messages_are_handled_and_answered_before_the_step(ends: Ends, core:
     ends.stop_writing()
     assert loop.run(core, ends.engine) == "the API process is gone"
     assert core.diary == ["add a", "add b", "abort z", "add c", "step"]
-    assert [type(answer) for answer in answered] == [Accepted, Accepted, EngineStats, Accepted]
+    assert [type(answer) for answer in answered] == [Accepted, Accepted, Aborted, EngineStats, Accepted]
     assert ends.client.receive() == [
         TokenOutput(request_id="a", index=0, token_ids=[5]),
         EngineStats(step=5),

@@ -36,7 +36,7 @@ class FakeClient:
         self.status = EngineStatus(stage)
         self.aborted: list[str] = []
 
-    def abort(self, request_ids: Iterable[str]) -> None:
+    def abort(self, request_ids: Iterable[str], last_word: object = None) -> None:
         self.aborted += request_ids
 
     def retry_after_s(self) -> float:

@@ -1,6 +1,7 @@
 """From texts and chats to ids, and back; models that lack a tokenizer or a template."""
 
 import asyncio
+import json
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -71,6 +72,25 @@ def test_text_that_is_far_too_long_is_refused_before_it_is_tokenized(
     with pytest.raises(RequestError, match="4097 characters"):
         asyncio.run(llm.tokenize("a" * 4097))
     assert spy.lengths == []
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_chat_never_begins_with_bos_twice(open_model: OpenModel, tmp_path: Path, written: bool) -> None:
+    template = ("{{ bos_token }}" if written else "") + "{{ messages[0].content }}"
+    folder = write_tiny_model(tmp_path, chat_template=template)
+    settings = {"chat_template": template, "bos_token": "<|end|>", "add_bos_token": True}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    llm = open_model(folder)
+    assert llm.tokenizer is not None
+    bos = llm.tokenizer.bos_id
+    chat = [{"role": "user", "content": "hi"}]
+
+    async def main() -> list[list[int]]:
+        return [await llm.chat_prompt(chat, add_special_tokens=added) for added in (False, True)]
+
+    plain, added = asyncio.run(main())
+    assert plain == [bos] * written + [*b"hi"]
+    assert added == [bos, *b"hi"]
 
 
 @pytest.mark.parametrize("num_ids", [4097, 10**6])

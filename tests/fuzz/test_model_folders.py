@@ -86,25 +86,25 @@ def check_file(folder: Path, name: str, num_examples: int, values: st.SearchStra
         file.unlink() if before is None else file.write_bytes(before)
 
 
-@counts(20, 2_000)
+@counts(20, 500)
 def test_settings_of_the_model(folder: Path, num_examples: int) -> None:
     config = json.loads((folder / "config.json").read_text())
     check_file(folder, "config.json", num_examples, mutated(config, also=CONFIG_KEYS))
 
 
-@counts(10, 1_000)
+@counts(10, 500)
 def test_settings_of_generation(folder: Path, num_examples: int) -> None:
     check_file(folder, "generation_config.json", num_examples, mutated(GENERATION))
 
 
-@counts(12, 1_500)
+@counts(12, 500)
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
 def test_settings_of_the_tokenizer(folder: Path, num_examples: int, name: str) -> None:
     also = ("chat_template", "unk_token", "pad_token")
     check_file(folder, name, num_examples, mutated(TOKENIZER_CONFIG, also=also))
 
 
-@counts(12, 1_500)
+@counts(12, 500)
 def test_tokenizer(folder: Path, num_examples: int) -> None:
     """The library that reads it may panic."""
     tokenizer = json.loads((folder / "tokenizer.json").read_text())

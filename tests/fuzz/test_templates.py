@@ -113,7 +113,7 @@ def render(source: str) -> None:
     assert messages == [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
 
 
-@counts(20, 5_000)
+@counts(20, 1_000)
 def test_random_templates(num_examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEGATO_API_KEY", SECRET)
     run_examples(num_examples, render, statements)

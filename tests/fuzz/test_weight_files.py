@@ -1,6 +1,7 @@
-"""Damaged GGUF, safetensors and packed files: they load, or an error names the file; nothing else happens."""
+"""Damaged files of weights of every kind: they load, or an error names the file; nothing else happens."""
 
 import hashlib
+import io
 import json
 import struct
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from legato.backends.packed_file import MAGIC, PackedArray, UnusableError, map_packed_file, write_packed_file
 from legato.core.errors import ModelError
@@ -17,8 +19,10 @@ from legato.modelfiles.gguf_config import read_gguf_config
 from legato.modelfiles.gguf_header import read_gguf_header
 from legato.tokenization.chat_template import load_chat_template
 from legato.tokenization.tokenizer import load_tokenizer
+from legato.weights.folder_tensors import TensorFile, open_folder
 from legato.weights.gguf_tensors import GgufFile
-from legato.weights.safetensors_file import SafetensorsFile, open_safetensors
+from legato.weights.safetensors_file import SafetensorsFile
+from legato.weights.torch_bin import TorchBinFile
 from tests.fuzz.examples import counts, damaged, memory_below, mutated, run_examples
 from tests.model_builders import TINY_GGUF, gguf_bytes, safetensors_bytes
 
@@ -89,12 +93,21 @@ def read_all_of_gguf(path: Path) -> None:
 def read_all_of_safetensors(path: Path) -> None:
     file = SafetensorsFile(path)
     file_bytes = path.stat().st_size
-    for name, tensor in file.tensors.items():
+    for tensor in file.tensors.values():
         assert 0 <= tensor.offset <= tensor.offset + tensor.num_bytes <= file_bytes
+    read_each(file)
+
+
+def read_all_of_torch_bin(path: Path) -> None:
+    read_each(TorchBinFile(path))
+
+
+def read_each(file: TensorFile) -> None:
+    for name in file.tensors:
         try:
             file.read(name)
         except ModelError as error:
-            check_error(error, path)
+            check_error(error, file.path)
 
 
 def test_whole_files_load(tmp_path: Path) -> None:
@@ -161,6 +174,26 @@ def test_damaged_safetensors(tmp_path: Path, num_examples: int) -> None:
     run_examples(num_examples, check, damaged(SAFETENSORS, len(SAFETENSORS) - 40))
 
 
+def torch_bin(*, is_zip: bool) -> bytes:
+    tensors = {"a": torch.ones(2, 3), "b": torch.ones(2, 4, dtype=torch.bfloat16).T, "c": torch.arange(3)}
+    written = io.BytesIO()
+    torch.save(tensors, written, _use_new_zipfile_serialization=is_zip)
+    return written.getvalue()
+
+
+@counts(60, 10_000)
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_damaged_torch_bin(tmp_path: Path, num_examples: int, is_zip: bool) -> None:
+    path, whole = tmp_path / "m.bin", torch_bin(is_zip=is_zip)
+
+    def check(data: bytes) -> None:
+        path.write_bytes(data)
+        check_loads_or_tells(path, read_all_of_torch_bin)
+
+    check(whole)
+    run_examples(num_examples, check, damaged(whole, len(whole)))
+
+
 @counts(80, 10_000)
 def test_safetensors_with_odd_descriptions(tmp_path: Path, num_examples: int) -> None:
     path = tmp_path / "m.safetensors"
@@ -179,7 +212,7 @@ def test_index_of_shards_with_odd_entries(tmp_path: Path, num_examples: int) -> 
 
     def check(value: Any) -> None:
         (tmp_path / "model.safetensors.index.json").write_text(json.dumps(value))
-        check_loads_or_tells(tmp_path, open_safetensors)
+        check_loads_or_tells(tmp_path, open_folder)
 
     run_examples(num_examples, check, mutated(index))
 

@@ -47,6 +47,15 @@ def test_folder_and_gguf_of_the_same_model_say_the_same(tmp_path: Path) -> None:
         assert build_model(each).max_position == 64
 
 
+def test_chat_model_in_a_gguf_file_ends_a_turn_by_the_names_of_its_tokens(tmp_path: Path) -> None:
+    tokens = ["a", "<bos>", "<eos>", "<|end|>", "x<end_of_turn>", "<end_of_turn>", *map(str, range(10))]
+    metadata = TINY_GGUF | {
+        "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [1, 3, 3, 1, 3, 3, *[1] * 10],
+    }  # fmt: skip
+    assert read_gguf(tmp_path, metadata).eos_ids == {2}
+    assert read_gguf(tmp_path, metadata | {"tokenizer.chat_template": "x"}).eos_ids == {2, 5}
+
+
 def test_gguf_without_output_weight_is_tied(tmp_path: Path) -> None:
     program = build_program(read_gguf(tmp_path, TINY_GGUF))
     assert [weight.name for weight in weights_of(program.ops[-1])] == ["embed_tokens"]

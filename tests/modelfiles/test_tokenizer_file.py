@@ -6,7 +6,7 @@ import pytest
 
 import legato.modelfiles.tokenizer_file as module
 from legato.modelfiles.fingerprint import weights_fingerprint
-from legato.modelfiles.tokenizer_file import keep_tokenizer, tokenizer_file
+from legato.modelfiles.tokenizer_file import keep_tokenizer, tokenizer_file, tokenizer_parts
 
 
 @pytest.fixture
@@ -25,6 +25,21 @@ def test_another_one_may_be_named(tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     assert tokenizer_file(tmp_path, other) == other
     assert tokenizer_file(tmp_path, tmp_path) is None
+
+
+def test_that_of_other_files_of_a_folder_is_kept_by_what_they_are(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "vocab.json").write_text("{}")
+    assert tokenizer_parts(tmp_path) == []
+    (tmp_path / "merges.txt").write_text("")
+    assert [file.name for file in tokenizer_parts(tmp_path)] == ["vocab.json", "merges.txt"]
+    first = tokenizer_file(tmp_path)
+    assert first is not None
+    assert first.parent == home / "tokenizers"
+    assert tokenizer_file(tmp_path) == first
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    assert tokenizer_file(tmp_path) not in (None, first)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert tokenizer_file(tmp_path) == tmp_path / "tokenizer.json"
 
 
 def test_that_of_a_gguf_file_is_kept_by_what_the_file_holds(tmp_path: Path, home: Path) -> None:

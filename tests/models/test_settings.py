@@ -43,7 +43,6 @@ def test_rope_theta_is_read_in_every_spelling(tmp_path: Path, spelling: dict[str
         ({"partial_rotary_factor": 0.25}, "1 dimensions of a head of 4"),
         ({"attention_bias": "yes"}, "attention_bias is 'yes'"),
         ({"sliding_window": 4096}, "sliding_window = 4096"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
         ({"clip_qkv": 8.0}, "clip_qkv = 8.0 is not supported"),
         ({"hidden_act": "tanh"}, "hidden_act = 'tanh'"),
         ({"hidden_size": None}, "hidden_size is missing"),

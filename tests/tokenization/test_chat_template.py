@@ -186,6 +186,9 @@ TWINS = (
         "{{ '' ~ (['x' * 4000000] * 1000) }}",
         "{{ '%s' % [['x' * 4000000] * 1000] }}",
         "{{ [['x' * 4000000] * 1000] | join }}",
+        "{{ messages | map('string') }}",
+        "{{ [messages | map('string')] }}",
+        "{{ (messages | map('string')) | upper }}",
         "{% set n = namespace() %}{% set n.x = [n] %}{{ n.x }}",
         "{% set n = namespace(x=[]) %}"
         "{% for i in range(9999) %}{% set n.x = n.x + ['x' * 4000000] %}{% endfor %}",
@@ -311,6 +314,28 @@ def test_template_of_a_gguf_file_is_read_and_an_override_wins(tmp_path: Path) ->
     assert own is not None
     assert other is not None
     assert (own.render(HELLO), other.render(HELLO)) == ("<s></s>", "other </s>")
+
+
+@pytest.mark.parametrize("form", ["listed", "beside", "gguf"])
+def test_requests_with_tools_get_the_template_for_them(tmp_path: Path, form: str) -> None:
+    plain, with_tools = "plain", "{% for tool in tools %}{{ tool.name }}{% endfor %}{# tool_calls #}"
+    path = tmp_path
+    if form == "listed":
+        named = [{"name": "default", "template": plain}, {"name": "tool_use", "template": with_tools}]
+        write_json(tmp_path / "tokenizer_config.json", {"chat_template": named})
+    elif form == "beside":
+        (tmp_path / "chat_template.jinja").write_text(plain)
+        (tmp_path / "additional_chat_templates").mkdir()
+        (tmp_path / "additional_chat_templates/tool_use.jinja").write_text(with_tools)
+    else:
+        path = tmp_path / "model.gguf"
+        keys = {"tokenizer.chat_template": plain, "tokenizer.chat_template.tool_use": with_tools}
+        path.write_bytes(gguf_bytes(TINY_GGUF | keys))
+    template = load_chat_template(path)
+    assert template is not None
+    assert (template.knows_tools, template.knows_calls) == (True, True)
+    assert template.render(HELLO) == "plain"
+    assert template.render(HELLO, tools=[{"name": "f"}, {"name": "g"}]) == "fg"
 
 
 def test_model_without_a_template_has_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

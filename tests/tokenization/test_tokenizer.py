@@ -117,8 +117,9 @@ def test_bos_is_added_when_the_file_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"model": "llama"}, "'llama'; of .gguf tokenizers only gpt2 .*--tokenizer"),
-        ({"pre": "qwen2"}, "'qwen2'; smollm, gpt-2 and default .*--tokenizer"),
+        ({"model": "t5"}, "'t5'; of .gguf tokenizers gpt2 and llama .*--tokenizer"),
+        ({"model": "llama"}, "no list of numbers tokenizer.ggml.scores"),
+        ({"pre": "qwen7"}, "'qwen7', a way .* not known; the nearest that are: qwen2.*--tokenizer"),
         ({"tokens": 5}, "no list of texts tokenizer.ggml.tokens"),
         ({"tokens": ["a", "a"]}, "a token twice"),
         ({"token_type": [3, 1]}, "token_type does not fit"),
@@ -182,8 +183,8 @@ def test_override_without_tokenizer_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_tokenizer_format_is_named_with_the_remedy(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.model").touch()
-    with pytest.raises(ModelError, match=r"tokenizer\.model cannot be read: save it with transformers"):
+    (tmp_path / "tiktoken.model").touch()
+    with pytest.raises(ModelError, match=r"tiktoken\.model cannot be read: save it with transformers"):
         load_tokenizer(tmp_path)
 
 

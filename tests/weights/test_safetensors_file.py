@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legato.core.errors import ModelError
-from legato.weights.safetensors_file import SafetensorsFile, open_safetensors
-from tests.model_builders import safetensors_bytes, write_json
+from legato.weights.safetensors_file import SafetensorsFile
+from tests.model_builders import safetensors_bytes
 
 
 def write(folder: Path, data: bytes) -> Path:
@@ -105,44 +105,3 @@ def test_other_dtype_is_named_when_it_is_asked_for(tmp_path: Path) -> None:
     )
     with pytest.raises(ModelError, match=r"'x' is F8_E4M3; F32, F16 and BF16"):
         file.read("x")
-
-
-def write_shards(folder: Path, weight_map: dict[str, str]) -> None:
-    for number, name in enumerate("xy", start=1):
-        data = safetensors_bytes({name: describe([1], 0, 4)}, struct.pack("<f", number))
-        (folder / f"model-{number}.safetensors").write_bytes(data)
-    write_json(folder / "model.safetensors.index.json", {"weight_map": weight_map})
-
-
-def test_shards_are_read_by_their_index(tmp_path: Path) -> None:
-    write_shards(tmp_path, {"x": "model-1.safetensors", "y": "model-2.safetensors"})
-    places = open_safetensors(tmp_path)
-    assert {name: file.read(name).float32().item() for name, file in places.items()} == {"x": 1, "y": 2}
-
-
-@pytest.mark.parametrize(
-    ("weight_map", "complaint"),
-    [
-        ({"x": "model-1.safetensors", "z": "model-2.safetensors"}, "promises tensor 'z'"),
-        ({"x": "model-3.safetensors"}, "cannot read .*model-3"),
-        ({"x": "../model-1.safetensors"}, "in the same folder"),
-        ({"x": "/etc/passwd"}, "in the same folder"),
-        ({"x": 1}, "in the same folder"),
-        ([], "no readable weight_map"),
-    ],
-)
-def test_index_that_does_not_fit_is_refused(tmp_path: Path, weight_map: Any, complaint: str) -> None:
-    write_shards(tmp_path, weight_map)
-    with pytest.raises(ModelError, match=complaint):
-        open_safetensors(tmp_path)
-
-
-def test_pickled_weights_are_refused_with_the_remedy(tmp_path: Path) -> None:
-    (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch /tmp/x'\ntR.")
-    with pytest.raises(ModelError, match=r"pickled weights .*convert them to safetensors"):
-        open_safetensors(tmp_path)
-
-
-def test_folder_without_weights_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"neither model\.safetensors nor"):
-        open_safetensors(tmp_path)

@@ -30,7 +30,7 @@ class ChatStream:
         *,
         is_said: bool = True,
     ) -> None:
-        self.prompts = stream.prompts
+        self.prompts, self.courses, self.request_ids = stream.prompts, stream.courses, stream.request_ids
         self.first_token_at = stream.first_token_at
         self._stream = stream
         self._make_reader = make_reader

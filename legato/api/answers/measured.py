@@ -1,6 +1,6 @@
 """The one door through which every route asks for text, and the one place where that is counted."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,6 +9,9 @@ from fastapi import Request
 from legato.api.answers.deadlines import Deadlines
 from legato.api.answers.running import RunningCalls
 from legato.api.errors import describe
+from legato.api.explain.explained_call import ExplainedCall
+from legato.api.explain.explanations import Explanations
+from legato.api.explain.in_answer import is_wanted
 from legato.api.service import ModelService
 from legato.core.config import ServerConfig
 from legato.core.errors import LegatoError, RequestError, SlowFirstTokenError
@@ -30,7 +33,7 @@ async def open_stream(
     prompt_field: str = "prompt",
     grammar_field: str = "grammar",
     n: int = 1,
-    names: Sequence[str] = (),
+    names: Iterable[str] = (),
     **options: Any,
 ) -> TextStream:
     """Queue n answers to each of `prompts`, the body's `prompt_field`, and return their deltas, counted.
@@ -40,6 +43,7 @@ async def open_stream(
     Returns when the engine has accepted all of them, so that every refusal still finds its status.
     Raises LegatoError when nothing was queued.
     """
+    is_wanted(request)  # while a header that does not fit can still be refused
     server: ServerConfig = request.app.state.server
     deadlines = Deadlines.of(request)
     if len(server.api_key) > 1:  # how long a prefix of another's prompt takes would tell that it is known
@@ -63,16 +67,34 @@ async def open_stream(
         _count_refusal(request, model, error)
         raise
     meters = [metrics.accepted(model, received_at=received_at) for _ in range(len(prompts) * n)]
+    names = list(dict.fromkeys([*names, request.state.request_id]))
+    _let_explain(request, service, stream, names)
     if stream.first_token_at is not None:
         meters[0].predicted_ttft_s = _tell_prediction(request, stream.first_token_at)
     calls: RunningCalls = request.app.state.calls
-    names = [*names, request.state.request_id]
     call = None if span is None else _call_span(span, stream, names, received_at, len(meters))
     measured = MeasuredStream(stream, meters, call)
     measured.on_close.append(calls.add(names, stream.abort))
     expire = partial(stream.abort, FinishReason.TIMEOUT)
     measured.on_close.append(deadlines.watch(lambda: measured.has_tokens, expire))
     return measured
+
+
+def _let_explain(request: Request, service: ModelService, stream: TextStream, names: Sequence[str]) -> None:
+    """From now on the call can be explained by its names."""
+    state = request.state
+    call = state.explained = ExplainedCall(
+        names[0],
+        getattr(state, "tenant", None),
+        service,
+        received_at=state.received_at,
+        body_read_at=state.body_read_at,
+        courses=stream.courses,
+        request_ids=stream.request_ids,
+    )
+    explanations: Explanations = request.app.state.explanations
+    keys = explanations.add(call, names)
+    state.on_end.append(partial(explanations.end, call, keys))
 
 
 def _name_field(error: RequestError, prompt_field: str, grammar_field: str) -> None:
@@ -120,7 +142,7 @@ class MeasuredStream:
         self.on_close: list[Callable[[], None]] = []
         self.has_tokens = False
         self._stream = stream
-        self.prompts = stream.prompts
+        self.prompts, self.courses, self.request_ids = stream.prompts, stream.courses, stream.request_ids
         self.first_token_at = stream.first_token_at
         self._deltas = aiter(stream)
         self._meters = meters

@@ -32,7 +32,8 @@ MANY_LOGPROBS = 256  # tokens, each with up to twenty others at its place: some 
 class AnswerHead:
     """What stands in every part of an answer, and what its parts are made with.
 
-    id  as new_id() makes them
+    id       as new_id() makes them
+    explain  makes the member of that name, where it is wanted
     """
 
     id: str
@@ -40,6 +41,7 @@ class AnswerHead:
     fingerprint: str
     report: Report
     vocabulary: Vocabulary | None
+    explain: Callable[[], Json] | None
 
 
 class OpenAIAnswer(ABC):
@@ -56,6 +58,7 @@ class OpenAIAnswer(ABC):
     def __init__(self, head: AnswerHead, prompts: Sequence[Sequence[int]]) -> None:
         """prompts: token ids of each prompt."""
         self._report = head.report
+        self._explain = head.explain
         self._prompts = prompts
         self._names = TokenNames(head.vocabulary, head.report.tokens_as_ids, self.byte_prefix)
         self._head = {
@@ -71,7 +74,8 @@ class OpenAIAnswer(ABC):
         return f"{cls.id_prefix}-{uuid.uuid4().hex}"
 
     async def whole(self, answers: Sequence[Answer]) -> Json:
-        return await _beside_others(partial(self._whole, answers), answers)
+        whole = await _beside_others(partial(self._whole, answers), answers)
+        return whole | self._explain() if self._explain else whole
 
     def _whole(self, answers: Sequence[Answer]) -> Json:
         choices = [self._whole_choice(index, answer) for index, answer in enumerate(answers)]
@@ -100,8 +104,10 @@ class OpenAIAnswer(ABC):
             if self._report.continuous_usage:
                 chunk["usage"] = self._usage(usages)
             yield chunk | self._timings(delta)
-        if self._report.include_usage:
-            yield self._chunk([]) | {"usage": self._usage(usages)}
+        last = {"usage": self._usage(usages)} if self._report.include_usage else {}
+        last |= self._explain() if self._explain else {}
+        if last:
+            yield self._chunk([]) | last
 
     def _part(self, delta: TextDelta, *, is_first: bool, is_first_of_all: bool) -> Json:
         chunk = self._chunk([self._chunk_choice(delta, is_first=is_first)])

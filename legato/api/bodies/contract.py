@@ -7,19 +7,23 @@ from urllib.parse import quote
 from fastapi import Request
 
 from legato.api.bodies.generation import Body
+from legato.api.explain.in_answer import HEADER, is_wanted
 from legato.core.errors import RequestError
 
 MAX_NAMED_FIELDS = 32
 MAX_NAME_CHARS = 64
 
 
-def contract_headers(request: Request, body: Body) -> dict[str, str]:
+def contract_headers(request: Request, body: Body, *, explains: bool = False) -> dict[str, str]:
     """The headers that tell the client of fields that were ignored, and of those taken with another value.
 
+    explains  the route honours the header x-legato-explain; else it is told like a field
     Every route with a body calls it before anything is queued. Raises RequestError when the server is strict
     and there is something to tell.
     """
-    ignored, adjusted = body.ignored(), body.adjusted()
+    ignored, adjusted = [*body.ignored()], body.adjusted()
+    if not explains and is_wanted(request):
+        ignored.append(HEADER)
     if request.app.state.is_strict:
         for places, reason in ((ignored, "is not known here"), (adjusted, "cannot have this value here")):
             for place in places:

@@ -12,6 +12,7 @@ from legato.api.bodies.anthropic.body import CountTokensBody, MessagesBody
 from legato.api.bodies.contract import contract_headers
 from legato.api.chat_call import ChatCall, open_chat
 from legato.api.errors import STREAMED_RESPONSE
+from legato.api.explain.in_answer import events_with_member, explain_member, with_member
 from legato.api.json_text import JsonAnswer
 from legato.api.sse import EventStream
 from legato.api.transport.json_body import StrictJsonRoute
@@ -43,7 +44,7 @@ router = APIRouter(route_class=StrictJsonRoute, responses=ERRORS, tags=["Anthrop
 )
 async def create_message(body: MessagesBody, request: Request) -> Response:
     """Apply the model's chat template and generate one answer; `stream: true` sends it as it comes."""
-    headers = contract_headers(request, body)
+    headers = contract_headers(request, body, explains=True)
     name, service = await find_started(request, body.model)
     answer = MessageAnswer(model=name)
     call = ChatCall(
@@ -55,9 +56,12 @@ async def create_message(body: MessagesBody, request: Request) -> Response:
         submit_options=body.submit_options(),
     )
     stream = await open_chat(request, service, call)
+    explain = explain_member(request)
     if body.stream:
-        return EventStream(answer.events(stream), stream, format=ANTHROPIC_EVENTS, headers=headers)
-    return JsonAnswer(await read_whole(request, stream, answer.whole(stream)), headers=headers)
+        events = events_with_member(answer.events(stream), explain, {"message_stop": None})
+        return EventStream(events, stream, format=ANTHROPIC_EVENTS, headers=headers)
+    whole = await read_whole(request, stream, answer.whole(stream))
+    return JsonAnswer(with_member(whole, explain), headers=headers)
 
 
 @router.post("/v1/messages/count_tokens", response_model=None, summary="Count the tokens of a conversation")

@@ -15,6 +15,7 @@ from legato.api.answers.plain import join_answers, while_connected
 from legato.api.bodies.contract import contract_headers
 from legato.api.bodies.generation import GenerationBody
 from legato.api.errors import ERROR_RESPONSES
+from legato.api.explain.in_answer import explain_member, with_member
 from legato.api.limits import LIMITS
 from legato.api.routes.vllm_proxy import VllmProxy
 from legato.api.sse import EventFormat, EventStream
@@ -65,14 +66,14 @@ class PromptsBody(GenerationBody):
 @router.post("/basic_generate", response_model=None, summary="Prompt and continuation, greedy, 50 tokens")
 async def basic_generate(body: PromptBody, request: Request) -> Response:
     [text], headers = await _continue_all(request, body, [body.prompt])
-    return JSONResponse({"generated_text": text}, headers=headers)
+    return JSONResponse(with_member({"generated_text": text}, explain_member(request)), headers=headers)
 
 
 @router.post("/generate", response_model=None, summary="Each prompt and its continuation, greedy, 50 tokens")
 async def generate(body: PromptsBody, request: Request) -> Response:
     """The texts stand in the order of the prompts, however they were batched."""
     texts, headers = await _continue_all(request, body, body.prompts)
-    return JSONResponse({"generated_texts": texts}, headers=headers)
+    return JSONResponse(with_member({"generated_texts": texts}, explain_member(request)), headers=headers)
 
 
 @router.post(
@@ -107,7 +108,7 @@ async def _continue_all(
     request: Request, body: GenerationBody, prompts: list[str]
 ) -> tuple[list[str], dict[str, str]]:
     """Each prompt with its continuation, and the headers of the answer."""
-    params, headers = _read_body(request, body, GENERATE_DEFAULTS)
+    params, headers = _read_body(request, body, GENERATE_DEFAULTS, explains=True)
     if not prompts:
         return [], headers
     _, service = await find_started(request, None)
@@ -130,14 +131,14 @@ async def _token_events(stream: TextStream) -> AsyncGenerator[dict[str, str], No
 
 
 def _read_body(
-    request: Request, body: GenerationBody, defaults: dict[str, Any]
+    request: Request, body: GenerationBody, defaults: dict[str, Any], *, explains: bool = False
 ) -> tuple[SamplingParams, dict[str, str]]:
     """What a body asks for, and the headers of its answer.
 
     Raises RequestValidationError, FastAPI's 422, when it does not fit.
     """
     with _answered_as_422():
-        headers = contract_headers(request, body)
+        headers = contract_headers(request, body, explains=explains)
         body.submit_options()
         body.names()
         return body.sampling_params(defaults), headers

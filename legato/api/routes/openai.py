@@ -12,6 +12,7 @@ from legato.api.bodies.contract import contract_headers
 from legato.api.bodies.openai import ChatBody, CompletionBody, OpenAIBody
 from legato.api.chat_call import ChatCall, open_chat
 from legato.api.errors import ERROR_RESPONSES, STREAMED_RESPONSE
+from legato.api.explain.in_answer import explain_member
 from legato.api.json_text import JsonAnswer
 from legato.api.limits import check_limit
 from legato.api.service import ModelService
@@ -31,10 +32,10 @@ router = APIRouter(route_class=StrictJsonRoute, responses=ERROR_RESPONSES, tags=
 )
 async def create_chat_completion(body: ChatBody, request: Request) -> Response:
     """Apply the model's chat template and generate one answer; `stream: true` sends it as it comes."""
-    headers = contract_headers(request, body)
+    headers = contract_headers(request, body, explains=True)
     name, service = await find_started(request, body.model)
     report = body.report()
-    head = _head(ChatAnswer.new_id(), name, service, report)
+    head = _head(request, ChatAnswer.new_id(), name, service, report)
     call = ChatCall(
         messages=body.messages,
         params=body.sampling_params({"max_tokens": None, **service.default_params}),
@@ -57,14 +58,14 @@ async def create_chat_completion(body: ChatBody, request: Request) -> Response:
 )
 async def create_completion(body: CompletionBody, request: Request) -> Response:
     """Continue texts or token ids; the choices stand in the order of the prompts."""
-    headers = contract_headers(request, body)
+    headers = contract_headers(request, body, explains=True)
     name, service = await find_started(request, body.model)
     report = body.report(echo=body.echo is True)
     params = body.sampling_params(service.default_params)
     prompts = body.prompts()
     num_answers = len(prompts) * report.n
     check_limit("answers", num_answers, param="n")
-    head = _head(CompletionAnswer.new_id(), name, service, report)
+    head = _head(request, CompletionAnswer.new_id(), name, service, report)
     names = [head.id, *body.names()]
     stream = await open_stream(
         request, service, prompts, params, n=report.n, names=names, **body.submit_options()
@@ -103,7 +104,7 @@ async def _answer(
     return JsonAnswer(await shape.whole(answers), headers=headers)
 
 
-def _head(answer_id: str, name: str, service: ModelService, report: Report) -> AnswerHead:
+def _head(request: Request, answer_id: str, name: str, service: ModelService, report: Report) -> AnswerHead:
     """Made before the call is queued: what it raises leaves nothing behind."""
     return AnswerHead(
         id=answer_id,
@@ -111,6 +112,7 @@ def _head(answer_id: str, name: str, service: ModelService, report: Report) -> A
         fingerprint=service.fingerprint,
         report=report,
         vocabulary=service.generator.vocabulary,
+        explain=explain_member(request),
     )
 
 

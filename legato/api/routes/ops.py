@@ -92,7 +92,7 @@ async def stats(models: ModelsDep, model: str | None = None) -> Response:
         raise NotReadyError(f"the engine did not answer within {STATS_TIMEOUT_S:g} s") from None
     fields: dict[str, Any] = msgspec.to_builtins(answer)
     return JSONResponse(
-        {"model": name} | {key: fields[key] for key in fields if key not in ("type", "query_id")}
+        {"model": name} | {key: fields[key] for key in fields if key not in ("type", "query_id", "courses")}
     )
 
 

@@ -21,10 +21,11 @@ _SAFE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,%d}" % LIMITS["request_id"].maxim
 
 
 class RequestScope:
-    """ASGI middleware that gives each request `state["request_id"]` and `state["received_at"]`.
+    """ASGI middleware that gives each request an id, its time of arrival and more in its state.
 
     The id is the client's x-request-id where that is short and plain, else a fresh one; answers carry it, and
-    what stands in `state["answer_headers"]` when their head goes out.
+    what stands in `answer_headers` when their head goes out. What is put into `on_end` is called, with the
+    time, when the answer is out or will never be.
     An error that no handler took is logged and answered with 500; when the answer has begun, it ends the
     connection.
     """
@@ -48,11 +49,13 @@ class RequestScope:
             return
         request_id = _request_id(scope)
         received_at = self._clock()
+        on_end: list[Callable[[float], None]] = []
         answer_headers: dict[str, str] = {}
         scope["state"] = {
             **scope.get("state", {}),
             "request_id": request_id,
             "received_at": received_at,
+            "on_end": on_end,
             "answer_headers": answer_headers,
         }
         scope["root_path"] = scope.get("root_path") or self._root_path
@@ -76,8 +79,11 @@ class RequestScope:
                 raise
             await answer.response(scope)(scope, receive, send_with_id)
         finally:
+            ended_at = self._clock()
+            for call in on_end:
+                call(ended_at)
             if self._is_logged and not scope["path"].endswith(PROBED_PATHS):
-                seconds = self._clock() - received_at
+                seconds = ended_at - received_at
                 logger.info(
                     "%s %s %r: %s in %.3f s",
                     *(request_id, scope["method"], scope["path"], status, seconds),

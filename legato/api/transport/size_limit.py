@@ -1,6 +1,8 @@
 """Bounds on a request's head and body, before anything reads them."""
 
 import asyncio
+import time
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -11,12 +13,19 @@ from legato.api.limits import LIMIT_EXCEEDED, LIMITS
 class SizeLimit:
     """ASGI middleware that reads a body whole, within size and time, and passes it on as one message.
 
-    Its cost is linear in the bytes, however many pieces they come in.
+    Its cost is linear in the bytes, however many pieces they come in. The state of a request with a body gets
+    `body_read_at`, on the clock of `received_at`.
     """
 
-    def __init__(self, app: ASGIApp, body_time_s: float = LIMITS["body_time"].maximum) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        body_time_s: float = LIMITS["body_time"].maximum,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._app = app
         self._body_time_s = body_time_s
+        self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -36,6 +45,7 @@ class SizeLimit:
             else:
                 refusal = _too_large() if first is None else _fault_of_values(first)
                 receive = _replay(first, receive) if first else receive
+                scope.setdefault("state", {})["body_read_at"] = self._clock()
         if refusal is None:
             await self._app(scope, receive, send)
         else:

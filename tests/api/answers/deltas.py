@@ -31,6 +31,8 @@ class WrittenStream:
     """Implements TextStream over the deltas of `parts`; the last of them carries `reason`."""
 
     prompts = ((0,) * PROMPT_LEN,)
+    courses = ()
+    request_ids = ()
 
     def __init__(
         self, parts: Sequence[str | ToolCallDelta], reason: FinishReason = FinishReason.STOP, **last: Any

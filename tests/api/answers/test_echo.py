@@ -11,7 +11,14 @@ from tests.tokenization.tiny_tokenizers import byte_fallback_tokenizer
 def test_text_is_echoed_as_it_was_given_without_what_its_tokenizer_added() -> None:
     tokenizer = byte_fallback_tokenizer()
     ids = tokenizer.encode("a é")
-    head = AnswerHead(id="cmpl-1", model="m", fingerprint="f", report=Report(echo=True), vocabulary=tokenizer)
+    head = AnswerHead(
+        id="cmpl-1",
+        model="m",
+        fingerprint="f",
+        report=Report(echo=True),
+        vocabulary=tokenizer,
+        explain=None,
+    )
     shape = CompletionAnswer(head, [ids, ids[2:]], ["a é", ids[2:]], skips_special_tokens=True)
 
     whole = asyncio.run(shape.whole([Answer(text="!"), Answer(text="!")]))

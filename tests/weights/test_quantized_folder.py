@@ -1,0 +1,209 @@
+"""Directories quantised by GPTQ, AWQ and compressed-tensors: weights have their scheme's values."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from legato.core.config import EngineConfig
+from legato.core.errors import ModelError
+from legato.engine.assembly import load_engine
+from legato.weights.folder_tensors import open_folder
+from legato.weights.quantized_folder import QuantizedFolder, open_quantized
+from tests.model_builders import TINY_LLAMA, random_tensors, write_json
+
+Arrays = dict[str, np.ndarray]
+
+INPUTS, OUTPUTS = 256, 24
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": False}
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
+INT8 = {
+    "quant_method": "compressed-tensors",
+    "format": "int-quantized",
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"},
+            "input_activations": {"num_bits": 8, "type": "int", "dynamic": True, "strategy": "token"},
+        }
+    },
+    "ignore": ["lm_head"],
+}
+
+
+def write(folder: Path, tensors: Arrays, config: dict[str, Any]) -> QuantizedFolder:
+    write_json(folder / "config.json", {"quantization_config": config})
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors")
+    return open_quantized(folder, open_folder(folder))
+
+
+def draw(
+    group_len: int, inputs: int = INPUTS, outputs: int = OUTPUTS
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """q [inputs, outputs] of 4 bits, zeros [groups, outputs] from 1 to 15, and scales in halves."""
+    random = np.random.default_rng(group_len)
+    groups = inputs // group_len
+    scales = random.uniform(0.001, 0.02, (groups, outputs)).astype(np.float16)
+    return random.integers(0, 16, (inputs, outputs)), random.integers(1, 16, (groups, outputs)), scales
+
+
+def packed(numbers: np.ndarray, order: list[int]) -> np.ndarray:
+    """[rows, 8 n] to int32 [rows, n]: number `order[i]` of 8 stands at bit 4 i."""
+    eights = numbers.reshape(len(numbers), -1, 8).astype(np.uint32)
+    words = sum(eights[..., number] << np.uint32(4 * place) for place, number in enumerate(order))
+    return np.asarray(words, np.uint32).view(np.int32)
+
+
+def gptq(q: np.ndarray, zeros: np.ndarray, scales: np.ndarray, zero_offset: int = 1) -> Arrays:
+    in_order = list(range(8))
+    return {
+        "x.qweight": np.ascontiguousarray(packed(q.T, in_order).T),
+        "x.qzeros": packed(zeros - zero_offset, in_order),
+        "x.scales": scales,
+    }
+
+
+def awq(q: np.ndarray, zeros: np.ndarray, scales: np.ndarray) -> Arrays:
+    order = [0, 2, 4, 6, 1, 3, 5, 7]
+    return {"x.qweight": packed(q, order), "x.qzeros": packed(zeros, order), "x.scales": scales}
+
+
+def defined(q: np.ndarray, zeros: np.ndarray, scales: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """The scheme: (q - zero) * scale, [outputs, inputs]."""
+    return ((q - zeros[groups]) * scales.astype(np.float64)[groups]).T
+
+
+@pytest.mark.parametrize("group_len", [32, 64, 128, 256])
+@pytest.mark.parametrize(
+    ("config", "make"),
+    [
+        (GPTQ, gptq),
+        (GPTQ | {"checkpoint_format": "gptq_v2"}, lambda *numbers: gptq(*numbers, zero_offset=0)),
+        (AWQ, awq),
+    ],
+    ids=["gptq", "gptq_v2", "awq"],
+)
+def test_four_bits_are_kept_with_the_schemes_exact_values(
+    tmp_path: Path, config: dict[str, Any], make: Any, group_len: int
+) -> None:
+    q, zeros, scales = draw(group_len)
+    folder = write(tmp_path, make(q, zeros, scales), config)
+    weight = folder.read("x.weight")
+    assert list(folder.headers) == ["x.weight"]
+    assert (weight.format, weight.shape, folder.headers["x.weight"].shape) == ("q4", (24, 256), (24, 256))
+    assert np.array_equal(weight.float32(), defined(q, zeros, scales, np.arange(INPUTS) // group_len))
+
+
+def test_gptqs_inputs_in_another_order_become_halves(tmp_path: Path) -> None:
+    q, zeros, scales = draw(64)
+    groups = np.random.default_rng(0).permutation(np.arange(INPUTS) // 64).astype(np.int32)
+    tensors = gptq(q, zeros, scales) | {"x.g_idx": groups}
+    weight = write(tmp_path, tensors, GPTQ | {"desc_act": True}).read("x.weight")
+    assert weight.format == "f16"
+    expected = defined(q, zeros, scales, groups).astype(np.float32).astype(np.float16)
+    assert np.array_equal(weight.float32(), expected.astype(np.float32))
+
+
+def test_order_that_changes_nothing_keeps_four_bits(tmp_path: Path) -> None:
+    tensors = gptq(*draw(64)) | {"x.g_idx": (np.arange(INPUTS) // 64).astype(np.int32)}
+    assert write(tmp_path, tensors, GPTQ).read("x.weight").format == "q4"
+
+
+@pytest.mark.parametrize("num_scales", [1, OUTPUTS])
+def test_int8_is_kept_with_its_scales(tmp_path: Path, num_scales: int) -> None:
+    random = np.random.default_rng(num_scales)
+    q = random.integers(-128, 128, (OUTPUTS, INPUTS)).astype(np.int8)
+    scales = random.uniform(0.001, 0.01, (num_scales, 1)).astype(np.float32)
+    folder = write(tmp_path, {"x.weight": q, "x.weight_scale": scales, "y.weight": scales}, INT8)
+    weight = folder.read("x.weight")
+    assert sorted(folder.headers) == ["x.weight", "y.weight"]
+    assert weight.format == "q8"
+    assert np.array_equal(weight.float32(), q.astype(np.float32) * scales)
+    assert np.array_equal(folder.read("y.weight").float32(), scales)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "fp8": ({"quant_method": "fp8"}, r"quant_method is 'fp8', .*--quantization int8 or int4"),
+    "bitsandbytes": ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "'bitsandbytes'"),
+    "none": ({}, "quant_method is None"),
+    "3 bits": (GPTQ | {"bits": 3}, "bits is 3, and only 4"),
+    "marlin": (GPTQ | {"checkpoint_format": "marlin"}, "checkpoint_format is 'marlin'"),
+    "gemv": (AWQ | {"version": "gemv"}, "version is 'gemv'"),
+    "packed": (INT8 | {"format": "pack-quantized"}, "format is 'pack-quantized'"),
+    "int4 in int8's format": (
+        INT8 | {"config_groups": {"g": {"weights": {"num_bits": 4, "type": "int"}}}},
+        "config_groups.g.weights.num_bits is 4",
+    ),
+    "asymmetric": (
+        INT8 | {"config_groups": {"g": {"weights": {"num_bits": 8, "type": "int", "symmetric": False}}}},
+        "weights.symmetric is False",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_way_of_quantising_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    config, complaint = REFUSED[name]
+    with pytest.raises(ModelError, match=rf"config\.json: quantization_config.*{complaint}"):
+        write(tmp_path, {"x.weight": np.zeros(1, np.float32)}, config)
+
+
+SPOILT: dict[str, tuple[Arrays, str]] = {
+    "no scales": ({"x.scales": np.zeros(0, np.float16)}, "do not belong together"),
+    "fewer zeros": ({"x.qzeros": np.zeros((1, 3), np.int32)}, "do not belong together"),
+    "wrong type": ({"x.qzeros": np.zeros((2, 3), np.float32)}, "do not belong together"),
+    "groups of 16": (
+        {"x.scales": np.ones((16, 24), np.float16), "x.qzeros": np.zeros((16, 3), np.int32)},
+        "no multiple of 32",
+    ),
+    "short order": ({"x.g_idx": np.zeros(3, np.int32)}, "g_idx does not give each of 256 inputs a group"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_tensors_that_do_not_fit_are_named(tmp_path: Path, name: str) -> None:
+    spoilt, complaint = SPOILT[name]
+    with pytest.raises(ModelError, match=rf"model\.safetensors: x\..*{complaint}"):
+        write(tmp_path, gptq(*draw(128)) | spoilt, GPTQ)
+
+
+def test_missing_zeros_are_named(tmp_path: Path) -> None:
+    tensors = gptq(*draw(128))
+    del tensors["x.qzeros"]
+    with pytest.raises(ModelError, match=r"x\.qweight lacks its qzeros or scales"):
+        write(tmp_path, tensors, GPTQ)
+
+
+def test_group_that_there_is_not_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    tensors = gptq(*draw(128)) | {"x.g_idx": np.full(INPUTS, 2, np.int32)}
+    with pytest.raises(ModelError, match=r"x\.g_idx names a group"):
+        write(tmp_path, tensors, GPTQ).read("x.weight")
+
+
+def test_model_quantised_by_awq_is_served(tmp_path: Path) -> None:
+    """All products of its layers are in 4 bits; embeddings, norms and the head are floats."""
+    config = TINY_LLAMA | {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 1,
+        "vocab_size": 32,
+    }
+    shapes = {
+        "self_attn.q_proj": (64, 64), "self_attn.k_proj": (32, 64), "self_attn.v_proj": (32, 64),
+        "self_attn.o_proj": (64, 64), "mlp.gate_proj": (128, 64), "mlp.up_proj": (128, 64),
+        "mlp.down_proj": (64, 128),
+    }  # fmt: skip
+    tensors: Arrays = random_tensors({
+        "model.embed_tokens.weight": (32, 64), "lm_head.weight": (32, 64), "model.norm.weight": (64,),
+        "model.layers.0.input_layernorm.weight": (64,),
+        "model.layers.0.post_attention_layernorm.weight": (64,),
+    })  # fmt: skip
+    for module, (outputs, inputs) in shapes.items():
+        made = awq(*draw(32, inputs, outputs))
+        tensors |= {name.replace("x.", f"model.layers.0.{module}."): each for name, each in made.items()}
+    write(tmp_path, tensors, AWQ)
+    write_json(tmp_path / "config.json", config | {"quantization_config": AWQ})
+    engine_config = EngineConfig(model=str(tmp_path), num_pages=8, packed_cache=False)
+    assert load_engine(engine_config, lambda *_: None).max_model_len == 64
