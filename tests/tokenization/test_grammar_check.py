@@ -1,6 +1,8 @@
 """Grammars are found good or bad, with the reason, within bounds, and off the event loop."""
 
 import asyncio
+import os
+import resource
 import sys
 import threading
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import legato.tokenization.grammar_check as grammar_check
+import legato.tokenization.grammar_helper as grammar_helper
 from legato.core.errors import ConfigError, OverloadedError, RequestError
 from legato.tokenization.grammar_check import GrammarChecker
 from legato.tokenization.grammar_helper import GrammarHelper
@@ -147,6 +150,50 @@ def test_a_helper_that_ends_for_want_of_work_just_as_a_grammar_comes_is_replaced
     helper._command = [sys.executable, "-c", ENDS_ONCE, str(tmp_path / "has ended")]
     assert helper.build(WORD) == WORD
     assert helper.build(WORD) == WORD
+
+
+ENDS_UNREAD = """
+import os, pathlib, sys
+print("{}", flush=True)
+mark = pathlib.Path(sys.argv[1])
+if mark.exists():
+    print('{"grammar": ' + sys.stdin.readline().strip() + "}", flush=True)
+    sys.stdin.readline()
+mark.touch()
+os.close(0)
+sys.stdin = None
+"""
+
+
+def test_a_helper_that_ends_before_it_reads_a_grammar_is_replaced(tmp_path: Path) -> None:
+    helper = GrammarHelper(tmp_path / "tokenizer.json", EOS_IDS)
+    helper._command = [sys.executable, "-c", ENDS_UNREAD, str(tmp_path / "has ended")]
+    for _ in range(3):
+        assert helper.build(WORD) == WORD
+
+
+def test_a_helper_that_takes_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    helper = GrammarHelper(tmp_path / "tokenizer.json", EOS_IDS)
+    helper._command = [sys.executable, "-c", 'import time; print("{}", flush=True); time.sleep(60)']
+    process = helper._running()
+    monkeypatch.setattr(grammar_helper, "MAX_WALL_S", 0.1)
+    with pytest.raises(RequestError, match="smaller or simpler"):
+        helper.build(2**18 * "a")
+    assert process.returncode is not None
+
+
+def test_the_helper_is_heard_at_any_descriptor(file: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(2048, hard)), hard))
+    taken = []
+    try:
+        while not taken or taken[-1] < 1024:
+            taken.append(os.dup(0))
+        assert check(GrammarChecker(byte_level_tokenizer(), file), WORD) == WORD
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("pattern", ["a{1000000}", "[a-c]{3}a{1000000}"])
