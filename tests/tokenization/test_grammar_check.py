@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -292,3 +293,78 @@ def test_a_client_that_leaves_takes_nothing_from_the_others(
         return await other
 
     assert asyncio.run(leave()) == WORD
+
+
+def test_a_check_that_nobody_waits_for_any_more_is_not_begun(
+    checker: GrammarChecker, helper: FakeHelper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper.go_on.clear()
+
+    async def main() -> None:
+        first = asyncio.ensure_future(checker.check(WORD, EOS_IDS))
+        await asyncio.to_thread(helper.begun.wait, 20)
+        monkeypatch.setattr(grammar_check, "MAX_WAIT_S", 0.01)
+        leaver = asyncio.ensure_future(checker.check('start: "left"', EOS_IDS))
+        late = asyncio.ensure_future(checker.check('start: "late"', EOS_IDS))
+        await asyncio.sleep(0)
+        leaver.cancel()
+        with pytest.raises(OverloadedError):
+            await late
+        monkeypatch.setattr(grammar_check, "MAX_WAIT_S", 20)
+        last = asyncio.ensure_future(checker.check('start: "last"', EOS_IDS))
+        await asyncio.sleep(0)
+        helper.go_on.set()
+        await first
+        await last
+
+    asyncio.run(main())
+    assert helper.built == [WORD, 'start: "last"']
+
+
+def test_one_tenants_many_checks_hold_up_no_other(
+    checker: GrammarChecker, helper: FakeHelper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do they take the place of others, when there is room for no more."""
+    monkeypatch.setattr(grammar_check, "MAX_CHECKS", 4)
+    helper.go_on.clear()
+
+    def word(text: str) -> str:
+        return f'start: "{text}"'
+
+    async def main() -> None:
+        checks = [asyncio.ensure_future(checker.check(word("greedy 0"), EOS_IDS, "greedy"))]
+        await asyncio.to_thread(helper.begun.wait, 20)
+        for number in range(1, 4):
+            checks.append(asyncio.ensure_future(checker.check(word(f"greedy {number}"), EOS_IDS, "greedy")))
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError):
+            await checker.check(word("greedy 4"), EOS_IDS, "greedy")
+        for number in range(2):
+            checks.append(asyncio.ensure_future(checker.check(word(f"modest {number}"), EOS_IDS, "modest")))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.05)  # what the first one takes
+        helper.go_on.set()
+        await asyncio.gather(*checks)
+
+    asyncio.run(main())
+    assert helper.built[:3] == [word("greedy 0"), word("modest 0"), word("modest 1")]
+    assert len(helper.built) == 6
+
+
+def test_no_exit_waits_for_checks(file: Path) -> None:
+    program = f"""
+import asyncio, threading
+import legato.tokenization.grammar_check as grammar_check
+from tests.tokenization.tiny_tokenizers import byte_level_tokenizer
+
+class Helper:
+    def build(self, grammar):
+        threading.Event().wait()
+
+grammar_check.GrammarHelper = lambda *_: Helper()
+grammar_check.MAX_WAIT_S = 0.1
+checker = grammar_check.GrammarChecker(byte_level_tokenizer(), grammar_check.Path({str(file)!r}))
+asyncio.run(checker.check("start: 'a'", [272]))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert "OverloadedError" in ended.stderr
