@@ -18,6 +18,8 @@ WeightFormat = Literal["f32", "f16", "bf16", "q4", "q5", "q6", "q8"]
 # Of a number, its share of what its group has in common included, where that is kept as halves.
 BITS: dict[WeightFormat, float] = {"f32": 32, "f16": 16, "bf16": 16, "q4": 5, "q5": 6, "q6": 7, "q8": 8.5}
 
+_INFINITY: dict[WeightFormat, int] = {"f16": 0x7C00, "bf16": 0x7F80}  # its bits
+
 
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
@@ -63,6 +65,19 @@ class StoredWeight:
         for start in range(0, num_groups, CHUNK_GROUPS):
             self._decode_groups(slice(start, start + CHUNK_GROUPS), out[start : start + CHUNK_GROUPS])
         return out.reshape(self.shape)
+
+    def is_finite(self) -> bool:
+        """Whether no number, or scale of numbers, is infinite or NaN."""
+        if self.values.size == 0:
+            return True
+        if self.format in _INFINITY:  # as integers, the bits of what is not finite are the largest
+            least = _INFINITY[self.format]
+            bits = self.values
+            return int(bits.view(np.int16).max()) < least and int(bits.max()) < least | 0x8000
+        arrays = (self.values, None) if self.format == "f32" else (self.scales, self.minimums)
+        return all(
+            bool(np.isfinite(each.max()) and np.isfinite(each.min())) for each in arrays if each is not None
+        )
 
     def bfloat16(self) -> "StoredWeight":
         """The values rounded to bfloat16; groups are decoded and rounded a chunk at a time."""

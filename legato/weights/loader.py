@@ -21,14 +21,19 @@ def load_weights(path: Path, program: Program, tensors: StoredTensors) -> Stored
     """The weights that a program reads, of a directory in Hugging Face layout or of a .gguf file.
 
     Headers are read and checked here; a weight itself is read each time it is looked up, as it is stored.
-    Raises ModelError for a tensor that is missing or misshapen; looking one up, when its type is unreadable.
+    Raises ModelError for a tensor that is missing or misshapen; looking one up, when its type is unreadable
+    or a number of it is not finite.
     """
     if path.is_dir():
-        folder = open_quantized(path, open_folder(path))
+        places = open_folder(path)
+        folder = open_quantized(path, places)
         headers: Mapping[str, TensorHeader] = folder.headers
 
         def read(tensor: StoredTensor) -> StoredWeight:
             return folder.read(tensor.name)
+
+        def file_of(name: str) -> Path:
+            return places[name].path if name in places else path
     else:
         gguf = GgufFile(path)
         headers = gguf.tensors
@@ -40,7 +45,10 @@ def load_weights(path: Path, program: Program, tensors: StoredTensors) -> Stored
                 order = split_half_rows(headers[tensor.name].shape[0] // head_dim, head_dim)
             return gguf.read(tensor.name, order)
 
-    return _load(path, program, tensors, headers, read)
+        def file_of(name: str) -> Path:
+            return path
+
+    return _load(path, program, tensors, headers, read, file_of)
 
 
 def _load(
@@ -49,22 +57,29 @@ def _load(
     tensors: StoredTensors,
     headers: Mapping[str, TensorHeader],
     read: Callable[[StoredTensor], StoredWeight],
+    file_of: Callable[[str], Path],
 ) -> StoredWeights:
     weights = {weight.name: weight for op in program.ops for weight in weights_of(op)}
     prefix = _prefix(weights, tensors, headers)
     places = {name: tensors.of(name, prefix) for name in weights}
     for name, tensor in places.items():
-        _check(path, weights[name], tensor, headers)
+        _check(file_of(tensor.name), weights[name], tensor, headers)
     used = {tensor.name for tensor in places.values()} | {tensors.of("lm_head", prefix).name}
     for extra in sorted(headers.keys() - used):
         if not extra.endswith(tensors.harmless):
             if extra.endswith(".bias") and not path.is_dir():  # no setting says that it is not to be added
                 raise ModelError(f"{path}: tensor {extra!r}: this architecture has no such bias")
             logger.warning("%s: tensor %r is not used by this architecture", path, extra)
-    return StoredWeights(
-        {name: headers[tensor.name] for name, tensor in places.items()},
-        lambda name: _turned(read(places[name]), places[name]),
-    )
+
+    def read_checked(name: str) -> StoredWeight:
+        tensor = places[name]
+        weight = read(tensor)
+        if not weight.is_finite():
+            where = file_of(tensor.name)
+            raise ModelError(f"{where}: tensor {tensor.name!r} holds numbers that are not finite")
+        return _turned(weight, tensor)
+
+    return StoredWeights({name: headers[tensor.name] for name, tensor in places.items()}, read_checked)
 
 
 def _prefix(

@@ -6,9 +6,12 @@ import threading
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 from legato.core.errors import ConfigError, ModelError
 from legato.modelfiles import catalog, download
@@ -238,6 +241,37 @@ def test_hub_model_in_the_local_cache_needs_no_network(tmp_path: Path) -> None:
     assert catalog.where("org/name") == snapshot
 
 
+def test_hub_model_without_safetensors_comes_with_its_bin_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are asked for only after the others were looked for."""
+    snapshot = tmp_path / "snapshot"
+    on_hub = (
+        "config.json",
+        "vocab.json",
+        "merges.txt",
+        "pytorch_model.bin",
+        "tf_model.h5",
+        "training_args.bin",
+    )
+    asked = []
+
+    def download(name: str, *, local_files_only: bool, allow_patterns: list[str], **_: Any) -> str:
+        if local_files_only:
+            raise LocalEntryNotFoundError("not here")
+        asked.append(allow_patterns)
+        snapshot.mkdir(exist_ok=True)
+        for file in on_hub:
+            if any(fnmatch(file, pattern) for pattern in allow_patterns):
+                (snapshot / file).write_text("{}")
+        return str(snapshot)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert catalog.resolve("facebook/opt-125m").path == snapshot
+    assert {file.name for file in snapshot.iterdir()} == set(on_hub[:4])
+    assert "pytorch_model.bin" not in asked[0]
+
+
 @pytest.mark.parametrize("state", ["absent", "no weights", "a shard is missing", "a download was cut off"])
 def test_hub_model_that_is_not_whole_is_not_used(tmp_path: Path, state: str) -> None:
     if state == "no weights":
@@ -277,6 +311,13 @@ def test_folder_and_gguf_file_are_taken_as_they_are(tmp_path: Path) -> None:
     file.touch()
     assert catalog.resolve(str(folder)) == catalog.ModelFiles("mine", folder, {"temperature": 0.5})
     assert catalog.resolve(str(file)) == catalog.ModelFiles("weights.q4", file, {})
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.pth", "last.ckpt", "pytorch_model.bin"])
+def test_pickled_file_is_refused_with_the_remedy(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ModelError, match=rf"{name} is neither .*convert it to safetensors"):
+        catalog.resolve(str(tmp_path / name))
 
 
 @pytest.mark.parametrize("model", ["nobody", "/no/such/file.gguf", "a/b/c", "../up", "org/x.gguf", ""])

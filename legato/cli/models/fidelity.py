@@ -118,7 +118,7 @@ def encode(config: EngineConfig, model: Model, text: str) -> list[int]:
         )
     if max(token_ids) >= model.vocab_size:
         raise ModelError(
-            f"the tokenizer gives id {max(token_ids)}, and the model's vocabulary ends at"
+            f"{config.model}: the tokenizer gives id {max(token_ids)}, and the model's vocabulary ends at"
             f" {model.vocab_size - 1}: they do not belong together"
         )
     return token_ids
