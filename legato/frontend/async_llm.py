@@ -91,7 +91,7 @@ class AsyncLLM:
         id_lists = [token_ids[-kept_len:] for token_ids in id_lists]
         for token_ids in id_lists:
             limits.max_device_len(token_ids, params)  # all are checked before one is queued
-        params = await self._with_checked_grammar(params, ready)
+        params = await self._with_checked_grammar(params, ready, tenant)
         requests = [
             AddRequest(
                 request_id=secrets.token_hex(12),
@@ -212,7 +212,9 @@ class AsyncLLM:
             first_token_at=first_token_at,
         )
 
-    async def _with_checked_grammar(self, params: SamplingParams, ready: Ready) -> SamplingParams:
+    async def _with_checked_grammar(
+        self, params: SamplingParams, ready: Ready, tenant: str
+    ) -> SamplingParams:
         """Params whose grammar the engine can build. Raises RequestError when it is none."""
         if params.grammar is None:
             return params
@@ -222,7 +224,8 @@ class AsyncLLM:
                 param="grammar",
                 code="unsupported",
             )
-        return replace(params, grammar=await self._grammar_checker.check(params.grammar, ready.eos_ids))
+        checked = await self._grammar_checker.check(params.grammar, ready.eos_ids, tenant)
+        return replace(params, grammar=checked)
 
     async def _convert(self, work: Callable[[], Result]) -> Result:
         """The result of `work` in a thread for conversions. Raises OverloadedError when many wait for one."""

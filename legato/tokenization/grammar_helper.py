@@ -15,12 +15,12 @@ import sys
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from legato.core.errors import ModelError, RequestError
 
 MAX_CPU_S = 2  # of one grammar; the system counts in whole seconds, so it may be a second more
-MAX_WALL_S = 20.0  # the same on a machine that has no time for us
+MAX_WALL_S = 20.0  # the same on a machine that has no time for us, and until it takes what it is sent
 MAX_MEMORY_BYTES = 2 * 2**30  # of address space
 END_S = 1.0  # between the end of its output and its own
 IDLE_S = 600.0  # after so long without a grammar it ends; the next one starts another
@@ -60,6 +60,8 @@ class GrammarHelper:
     def _start(self) -> "subprocess.Popen[bytes]":
         process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         weakref.finalize(self, _end, process)
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
         ready = _receive(process)
         if ready is None or "error" in ready:
             _end(process)
@@ -69,11 +71,9 @@ class GrammarHelper:
 
     def _ask(self, process: "subprocess.Popen[bytes]", grammar: str) -> dict[str, Any] | None:
         """Its answer; None when it has ended instead."""
-        assert process.stdin is not None
         try:
-            process.stdin.write(json.dumps(grammar).encode() + b"\n")
-            process.stdin.flush()
-            reply = _receive(process)
+            is_sent = _send_to(process, json.dumps(grammar).encode() + b"\n")
+            reply = _receive(process) if is_sent else None
         except BrokenPipeError:
             reply = None
         if reply is None:
@@ -83,13 +83,31 @@ class GrammarHelper:
         return reply
 
 
+def _send_to(process: "subprocess.Popen[bytes]", line: bytes) -> bool:
+    """Whether the process has taken it. Raises BrokenPipeError."""
+    assert process.stdin is not None
+    unsent = memoryview(line)
+    while unsent:
+        if not _waits_for(process.stdin, select.POLLOUT, MAX_WALL_S):
+            return False
+        unsent = unsent[os.write(process.stdin.fileno(), unsent) :]
+    return True
+
+
 def _receive(process: "subprocess.Popen[bytes]") -> dict[str, Any] | None:
     assert process.stdout is not None
-    if not select.select([process.stdout], [], [], MAX_WALL_S)[0]:
+    if not _waits_for(process.stdout, select.POLLIN, MAX_WALL_S):
         return None
     line = process.stdout.readline()
-    reply: dict[str, Any] | None = json.loads(line) if line else None
+    reply: dict[str, Any] | None = json.loads(line) if line.endswith(b"\n") else None
     return reply
+
+
+def _waits_for(file: IO[bytes], event: int, seconds: float) -> bool:
+    """Whether the event has come in time. Not by select(), which fails for descriptors from 1024 on."""
+    waiting = select.poll()
+    waiting.register(file, event)
+    return bool(waiting.poll(seconds * 1000))
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -112,7 +130,7 @@ def main() -> None:
         _send({"error": str(error), "code": "unsupported"})
         return
     _send({})
-    while select.select([sys.stdin.buffer], [], [], IDLE_S)[0] and (line := sys.stdin.buffer.readline()):
+    while _waits_for(sys.stdin.buffer, select.POLLIN, IDLE_S) and (line := sys.stdin.buffer.readline()):
         _limit(resource.RLIMIT_CPU, int(sum(os.times()[:2])) + MAX_CPU_S + 1)  # the system ends us there
         try:
             _send({"grammar": _built(table, json.loads(line))})

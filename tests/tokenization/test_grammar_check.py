@@ -1,6 +1,9 @@
 """Grammars are found good or bad, with the reason, within bounds, and off the event loop."""
 
 import asyncio
+import os
+import resource
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -8,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import legato.tokenization.grammar_check as grammar_check
+import legato.tokenization.grammar_helper as grammar_helper
 from legato.core.errors import ConfigError, OverloadedError, RequestError
 from legato.tokenization.grammar_check import GrammarChecker
 from legato.tokenization.grammar_helper import GrammarHelper
@@ -149,6 +153,50 @@ def test_a_helper_that_ends_for_want_of_work_just_as_a_grammar_comes_is_replaced
     assert helper.build(WORD) == WORD
 
 
+ENDS_UNREAD = """
+import os, pathlib, sys
+print("{}", flush=True)
+mark = pathlib.Path(sys.argv[1])
+if mark.exists():
+    print('{"grammar": ' + sys.stdin.readline().strip() + "}", flush=True)
+    sys.stdin.readline()
+mark.touch()
+os.close(0)
+sys.stdin = None
+"""
+
+
+def test_a_helper_that_ends_before_it_reads_a_grammar_is_replaced(tmp_path: Path) -> None:
+    helper = GrammarHelper(tmp_path / "tokenizer.json", EOS_IDS)
+    helper._command = [sys.executable, "-c", ENDS_UNREAD, str(tmp_path / "has ended")]
+    for _ in range(3):
+        assert helper.build(WORD) == WORD
+
+
+def test_a_helper_that_takes_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    helper = GrammarHelper(tmp_path / "tokenizer.json", EOS_IDS)
+    helper._command = [sys.executable, "-c", 'import time; print("{}", flush=True); time.sleep(60)']
+    process = helper._running()
+    monkeypatch.setattr(grammar_helper, "MAX_WALL_S", 0.1)
+    with pytest.raises(RequestError, match="smaller or simpler"):
+        helper.build(2**18 * "a")
+    assert process.returncode is not None
+
+
+def test_the_helper_is_heard_at_any_descriptor(file: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(2048, hard)), hard))
+    taken = []
+    try:
+        while not taken or taken[-1] < 1024:
+            taken.append(os.dup(0))
+        assert check(GrammarChecker(byte_level_tokenizer(), file), WORD) == WORD
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @pytest.mark.parametrize("pattern", ["a{1000000}", "[a-c]{3}a{1000000}"])
 def test_a_grammar_whose_tokens_take_long_to_find_is_refused_with_the_remedy(
     started: GrammarChecker, pattern: str
@@ -245,3 +293,78 @@ def test_a_client_that_leaves_takes_nothing_from_the_others(
         return await other
 
     assert asyncio.run(leave()) == WORD
+
+
+def test_a_check_that_nobody_waits_for_any_more_is_not_begun(
+    checker: GrammarChecker, helper: FakeHelper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper.go_on.clear()
+
+    async def main() -> None:
+        first = asyncio.ensure_future(checker.check(WORD, EOS_IDS))
+        await asyncio.to_thread(helper.begun.wait, 20)
+        monkeypatch.setattr(grammar_check, "MAX_WAIT_S", 0.01)
+        leaver = asyncio.ensure_future(checker.check('start: "left"', EOS_IDS))
+        late = asyncio.ensure_future(checker.check('start: "late"', EOS_IDS))
+        await asyncio.sleep(0)
+        leaver.cancel()
+        with pytest.raises(OverloadedError):
+            await late
+        monkeypatch.setattr(grammar_check, "MAX_WAIT_S", 20)
+        last = asyncio.ensure_future(checker.check('start: "last"', EOS_IDS))
+        await asyncio.sleep(0)
+        helper.go_on.set()
+        await first
+        await last
+
+    asyncio.run(main())
+    assert helper.built == [WORD, 'start: "last"']
+
+
+def test_one_tenants_many_checks_hold_up_no_other(
+    checker: GrammarChecker, helper: FakeHelper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do they take the place of others, when there is room for no more."""
+    monkeypatch.setattr(grammar_check, "MAX_CHECKS", 4)
+    helper.go_on.clear()
+
+    def word(text: str) -> str:
+        return f'start: "{text}"'
+
+    async def main() -> None:
+        checks = [asyncio.ensure_future(checker.check(word("greedy 0"), EOS_IDS, "greedy"))]
+        await asyncio.to_thread(helper.begun.wait, 20)
+        for number in range(1, 4):
+            checks.append(asyncio.ensure_future(checker.check(word(f"greedy {number}"), EOS_IDS, "greedy")))
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError):
+            await checker.check(word("greedy 4"), EOS_IDS, "greedy")
+        for number in range(2):
+            checks.append(asyncio.ensure_future(checker.check(word(f"modest {number}"), EOS_IDS, "modest")))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.05)  # what the first one takes
+        helper.go_on.set()
+        await asyncio.gather(*checks)
+
+    asyncio.run(main())
+    assert helper.built[:3] == [word("greedy 0"), word("modest 0"), word("modest 1")]
+    assert len(helper.built) == 6
+
+
+def test_no_exit_waits_for_checks(file: Path) -> None:
+    program = f"""
+import asyncio, threading
+import legato.tokenization.grammar_check as grammar_check
+from tests.tokenization.tiny_tokenizers import byte_level_tokenizer
+
+class Helper:
+    def build(self, grammar):
+        threading.Event().wait()
+
+grammar_check.GrammarHelper = lambda *_: Helper()
+grammar_check.MAX_WAIT_S = 0.1
+checker = grammar_check.GrammarChecker(byte_level_tokenizer(), grammar_check.Path({str(file)!r}))
+asyncio.run(checker.check("start: 'a'", [272]))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert "OverloadedError" in ended.stderr
