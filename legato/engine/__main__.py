@@ -48,10 +48,12 @@ def serve(channel: Channel[ToEngine], board: ProgressBoard) -> str:
         channel.send([Progress(stage=stage, detail=detail, seconds=seconds)])
 
     try:
-        from legato.engine.assembly import load_engine  # here, so that the imports count as a stage
+        # here, so that the imports count as a stage
+        from legato.engine.assembly import load_engine, without_lost_recording
 
         report("imports", "numpy and the engine", time.perf_counter() - started)
-        engine = load_engine(start.config, report, board)
+        config = without_lost_recording(start.config) if start.is_second else start.config
+        engine = load_engine(config, report, board)
     except (LegatoError, OSError) as error:
         channel.send([StartFailed(error=str(error))])
         return "the start failed"  # the API process says why

@@ -1,8 +1,9 @@
 """From a model and a config to a core that waits for work, stage by stage."""
 
+import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,8 @@ from legato.scheduler.scheduler import Scheduler
 from legato.weights.dummy import dummy_weights
 from legato.weights.loader import load_weights
 from legato.weights.quantization import quantize_weights
+
+logger = logging.getLogger(__name__)
 
 Report = Callable[[str, str, float], None]  # stage, detail, seconds
 GIB = 2**30
@@ -138,6 +141,18 @@ def make_scheduler(config: EngineConfig, scheduling: SchedulerConfig, cache: Cac
         return Scheduler(scheduling, policy, kv, rows)
     recorder = RecordingWriter(Path(config.record).expanduser(), config.record_bytes)
     return RecordedScheduler(scheduling, policy, kv, rows, batching=config.batching, recorder=recorder)
+
+
+def without_lost_recording(config: EngineConfig) -> EngineConfig:
+    """The config, with no recording when that cannot be gone on with: the requests can."""
+    if config.record is None:
+        return config
+    try:
+        RecordingWriter(Path(config.record).expanduser(), config.record_bytes).close()
+    except ConfigError as error:
+        logger.error("the recording has ended, requests go on: %s", error)
+        return replace(config, record=None)
+    return config
 
 
 def resolve_max_model_len(config: EngineConfig, model: Model) -> int:

@@ -284,7 +284,7 @@ class ProcessClient:
         with self._changed:
             self._process = process
             outbox = self._outbox = Outbox()
-            outbox.put(encode_frame([Start(config=self._config)]))
+            outbox.put(encode_frame([Start(config=self._config, is_second=self._was_ready)]))
             self._send_unsent()
         if self._is_closed:
             process.end(grace_s=0.0)
@@ -301,9 +301,10 @@ class ProcessClient:
             writer.join()
             running_ids = process.board.read().request_ids
             process.board.close()
-        if start_error is not None:
+        if start_error is not None and not self._was_ready:
             return start_error, False
-        reason = f"the engine process has ended ({exit_reason})"
+        # after an engine that worked, what another one lacks at its start may come back
+        reason = start_error or f"the engine process has ended ({exit_reason})"
         if self._is_closed:
             logger.info("engine pid %d was ended by legato", process.pid)
         else:
@@ -311,7 +312,7 @@ class ProcessClient:
                 self._budget.pardon()
             logger.error(
                 "engine pid %d has ended: %s; requests in its step: %d, and to go on with the next one: %d",
-                *(process.pid, exit_reason, len(running_ids), self._router.num_pending),
+                *(process.pid, start_error or exit_reason, len(running_ids), self._router.num_pending),
             )
         return reason, True
 

@@ -16,9 +16,13 @@ class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Start(Message, frozen=True):
-    """First message: load this model. `config.model` is a local path by now."""
+    """First message: load this model. `config.model` is a local path by now.
+
+    is_second  another engine has worked before this one
+    """
 
     config: EngineConfig
+    is_second: bool = False
 
 
 class AddRequest(Message, frozen=True):

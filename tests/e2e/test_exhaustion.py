@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import signal
 import threading
 import time
@@ -88,6 +89,38 @@ def requests() -> list[AddRequest]:
 def undisturbed(tiny_model: Path, requests: list[AddRequest]) -> dict[str, list[int]]:
     [tokens] = [tokens_of(client, requests) for client in open_client(tiny_model, Engines())]
     return tokens
+
+
+@pytest.mark.parametrize("lost", ["recording", "model"])
+def test_what_is_gone_when_an_engine_is_replaced_costs_nobody_a_token(
+    tmp_path: Path,
+    tiny_model: Path,
+    requests: list[AddRequest],
+    undisturbed: dict[str, list[int]],
+    lost: str,
+) -> None:
+    """A recording for good, a model for a while."""
+    model, recordings, away = tmp_path / "model", tmp_path / "recordings", tmp_path / "away"
+    shutil.copytree(tiny_model, model)
+    recordings.mkdir()
+    folder = recordings if lost == "recording" else model
+    engines, is_lost = Engines(), threading.Event()
+    replies: SimpleQueue[Reply] = SimpleQueue()
+
+    def keep(reply: Reply) -> None:
+        replies.put(reply)
+        if isinstance(reply, TokenOutput) and not is_lost.is_set():
+            is_lost.set()
+            folder.rename(away)
+            engines.started[0].process.kill()
+
+    for client in open_client(model, engines, record=str(recordings / "file")):
+        client.submit(requests, keep)
+        if lost == "model":
+            wait_until(lambda: len(engines.started) > 2)
+            away.rename(folder)
+        assert collect(replies, requests) == undisturbed
+        assert client.num_pending == 0
 
 
 SHORT = [("page", 9), ("send", 12)]
