@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import select
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 MAX_CRUMBS = 4096  # pieces of a body whose mean is below MIN_PIECE_BYTES
 MIN_PIECE_BYTES = 64
 RETRY_S = 1.0  # for who finds all connections taken
+LEAVE_CHECK_S = 1.0  # between two looks whether a client that is not read from is still there
+_LEFT = getattr(select, "POLLRDHUP", select.POLLHUP)  # the second sees resets alone
 
 
 class WholesaleConnection(h11.Connection):
@@ -64,6 +67,7 @@ class WholesaleProtocol(H11Protocol):
         self._limits = limits or ConnectionLimits()
         self._unsent_watch: asyncio.TimerHandle | None = None
         self._head_watch: asyncio.TimerHandle | None = None
+        self._leave_watch: asyncio.TimerHandle | None = None
         self.app = partial(_call, self.app, self._cut)
         limit = self.config.h11_max_incomplete_event_size
         self.conn = WholesaleConnection(h11.SERVER, *([] if limit is None else [limit]))
@@ -78,6 +82,10 @@ class WholesaleProtocol(H11Protocol):
         super().data_received(data)
         self._watch_head()
 
+    def handle_events(self) -> None:
+        super().handle_events()
+        self._watch_leave()
+
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._stop_unsent_watch()
@@ -86,6 +94,8 @@ class WholesaleProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_unsent_watch()
         self._stop_head_watch()
+        if self._leave_watch is not None:
+            self._leave_watch.cancel()
         super().connection_lost(exc)
 
     def _watch_head(self) -> None:
@@ -99,6 +109,17 @@ class WholesaleProtocol(H11Protocol):
         if self._head_watch is not None:
             self._head_watch.cancel()
             self._head_watch = None
+
+    def _watch_leave(self) -> None:
+        """While nothing is read, for the next request is here already, only the system hears of an end."""
+        if self._leave_watch is None and self.flow.read_paused and not self.transport.is_closing():
+            self._leave_watch = self.loop.call_later(LEAVE_CHECK_S, self._check_leave)
+
+    def _check_leave(self) -> None:
+        self._leave_watch = None
+        if self.flow.read_paused and _has_left(self.transport):
+            self.transport.abort()
+        self._watch_leave()
 
     def _watch_unsent(self, num_before: int) -> None:
         """See that the rest of an answer gets shorter: nobody else does, once it is complete."""
@@ -129,6 +150,13 @@ class WholesaleProtocol(H11Protocol):
             super().send_400_response(msg)
         else:  # an answer is under way or out: another would be none
             self.transport.close()
+
+
+def _has_left(transport: asyncio.Transport) -> bool:
+    """Whether the client has closed its end, though what it sent before is not read yet."""
+    ends = select.poll()
+    ends.register(transport.get_extra_info("socket"), _LEFT)
+    return bool(ends.poll(0))
 
 
 async def _call(app: ASGIApp, cut: Callable[[], None], scope: Scope, receive: Receive, send: Send) -> None:

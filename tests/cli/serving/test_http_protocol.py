@@ -2,11 +2,12 @@
 
 import asyncio
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from threading import Thread
+from threading import Event, Thread
 
 import h11
 import pytest
@@ -72,11 +73,19 @@ async def send_large(num_bytes: int, send: Send, *, is_whole: bool) -> None:
         await send({"type": "http.response.body"})
 
 
+HAS_LEFT = Event()
+
+
 async def length_of_body(scope: Scope, receive: Receive, send: Send) -> None:
-    """An app that answers with the length of the body; at once, before it is read, on /early."""
+    """An app that answers with the length of the body; before it is read on /early, and never on /never."""
     is_early, length, has_more = scope["path"] == "/early", 0, True
     if scope["path"] in LARGE_BYTES:
         await send_large(LARGE_BYTES[scope["path"]], send, is_whole=scope["path"] == "/large")
+        return
+    if scope["path"] == "/never":
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        HAS_LEFT.set()
         return
     if is_early:
         headers = [(b"content-length", b"2")]
@@ -212,3 +221,17 @@ def test_one_client_too_many_gets_503_and_a_probe_is_answered() -> None:
             first.sendall(END)
             assert first.recv(1000).startswith(b"HTTP/1.1 200 ")
         assert exchange(port, closing % b"/").startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_client_that_has_sent_more_than_is_read_is_seen_to_leave(is_reset: bool) -> None:
+    request = b"POST /never HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\na"
+    HAS_LEFT.clear()
+    with contextmanager(serve)() as port:
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            for _ in range(3):
+                connection.sendall(request)
+                time.sleep(0.1)  # or all are one piece, after which more is read
+            if is_reset:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert HAS_LEFT.wait(20)
