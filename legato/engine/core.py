@@ -128,7 +128,10 @@ class Core:
         num_waiting = len(waiting) + len(held) - self._scheduler.num_free_rows  # for others to end
         num_own = len(line) + len(own_held)
         if num_waiting >= config.max_queued and num_own * num_tenants >= config.max_queued:
-            return f"{num_waiting} requests wait already, the limit is {config.max_queued}"
+            return (
+                f"{num_waiting} requests wait already, the limit is {config.max_queued}; send this one again"
+                " after the time in Retry-After, or raise --max-num-queued-reqs"
+            )
         num_tokens = self._num_waiting_tokens() + len(message.token_ids)
         limit = config.max_queued_tokens
         if limit is None or not num_own or num_waiting < 0 or num_tokens <= limit:
@@ -138,7 +141,8 @@ class Core:
             return None
         return (
             f"prompts of {self._num_waiting_tokens()} tokens wait already and this one has"
-            f" {len(message.token_ids)}, the limit is {limit}"
+            f" {len(message.token_ids)}, the limit is {limit}; send this one again after the time in"
+            " Retry-After, or raise --max-num-queued-tokens"
         )
 
     def _num_waiting_tokens(self) -> int:

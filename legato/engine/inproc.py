@@ -1,5 +1,6 @@
 """An EngineClient without a process: the core runs in a thread. For tests and debuggers."""
 
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
@@ -72,9 +73,9 @@ class InprocClient:
             self._inbox.put([self._router.expect_stats(sink)])
 
     def first_token(
-        self, token_ids: Sequence[int], cache_salt: str = "", tenant: str = ""
+        self, token_ids: Sequence[int], cache_salt: str = "", tenant: str = "", limit_s: float = math.inf
     ) -> FirstToken | None:
-        return self._router.first_token(token_ids, cache_salt, tenant)
+        return self._router.first_token(token_ids, cache_salt, tenant, limit_s)
 
     @property
     def num_pending(self) -> int:

@@ -1,6 +1,7 @@
 """AsyncLLM: text in, text out, over an engine client; tokenizes, submits, detokenizes, aborts on cancel."""
 
 import asyncio
+import math
 import random
 import secrets
 import sys
@@ -196,19 +197,20 @@ class AsyncLLM:
 
         Raises SlowFirstTokenError if that is after the deadline, and it would come earlier without others.
         """
-        predicted = self.client.first_token(id_lists[0], cache_salt, tenant) if id_lists else None
+        now = time.perf_counter()
+        limit_s = math.inf if deadline is None else deadline - now
+        predicted = self.client.first_token(id_lists[0], cache_salt, tenant, limit_s) if id_lists else None
         if predicted is None:
             return None
-        now = time.perf_counter()
         first_token_at = now + predicted.wait_s
         if deadline is None or first_token_at <= deadline:
             return first_token_at
         if predicted.wait_s <= predicted.alone_s:  # nobody waits for it; and what was never let in was
             return first_token_at  # never measured, so that a wrong guess would stand for ever
         raise SlowFirstTokenError(
-            f"the first token is predicted to take {predicted.wait_s:.3g} s, more than this server allows;"
-            " try again when fewer requests wait",
-            retry_after_s=predicted.wait_s - max(deadline - now, predicted.alone_s),
+            f"the first token is predicted to take {predicted.wait_s:.3g} s, more than this server allows: it"
+            " computes prompts and answers that came before; try again after the time in Retry-After",
+            retry_after_s=predicted.retry_s,
             first_token_at=first_token_at,
         )
 

@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -97,9 +98,12 @@ class EngineClient(Protocol):
         """Ask for statistics with the ledger of each request. Raises NotReadyError."""
 
     def first_token(
-        self, token_ids: Sequence[int], cache_salt: str = "", tenant: str = ""
+        self, token_ids: Sequence[int], cache_salt: str = "", tenant: str = "", limit_s: float = math.inf
     ) -> FirstToken | None:
-        """When a prompt that came now would have its first token; None where that cannot be told."""
+        """When a prompt that came now would have its first token; None where that cannot be told.
+
+        limit_s  a wait that is too long: the answer has when a prompt would not wait so long
+        """
 
     @property
     def num_pending(self) -> int:
@@ -209,9 +213,9 @@ class ProcessClient:
             self._outbox.put(encode_frame([self._router.expect_stats(sink)]))
 
     def first_token(
-        self, token_ids: Sequence[int], cache_salt: str = "", tenant: str = ""
+        self, token_ids: Sequence[int], cache_salt: str = "", tenant: str = "", limit_s: float = math.inf
     ) -> FirstToken | None:
-        return self._router.first_token(token_ids, cache_salt, tenant)
+        return self._router.first_token(token_ids, cache_salt, tenant, limit_s)
 
     @property
     def num_pending(self) -> int:

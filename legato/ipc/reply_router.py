@@ -1,5 +1,6 @@
 """Matches what an engine says to who asked for it, by id, never by order."""
 
+import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
@@ -54,11 +55,11 @@ class ReplyRouter:
             self._predictor.begin(ready)
 
     def first_token(
-        self, token_ids: Sequence[int], cache_salt: str = "", tenant: str = ""
+        self, token_ids: Sequence[int], cache_salt: str = "", tenant: str = "", limit_s: float = math.inf
     ) -> FirstToken | None:
         """When a prompt that came now would have its first token."""
         with self._lock:
-            return self._predictor.predict(token_ids, cache_salt, tenant)
+            return self._predictor.predict(token_ids, cache_salt, tenant, limit_s)
 
     def expect(self, requests: Sequence[AddRequest], sink: Sink) -> None:
         """From now on, all that is said about these requests goes to `sink`."""

@@ -179,6 +179,7 @@ def test_full_queue_refuses_the_next_one_and_counts_the_waiting_alone() -> None:
     refusal = rejection(core, request_id="late")
     assert refusal.code == "queue_full"
     assert "2 requests wait already, the limit is 2" in refusal.message
+    assert refusal.message.endswith("after the time in Retry-After, or raise --max-num-queued-reqs")
     core.abort("w1")
     add_all(core, make_message("late"))
 
@@ -191,6 +192,7 @@ def test_prompts_that_wait_have_a_limit_in_tokens_and_one_that_waits_alone_has_n
     refusal = rejection(core, request_id="late", prompt_len=1)
     assert refusal.code == "queue_full"
     assert "prompts of 9 tokens wait already and this one has 1, the limit is 8" in refusal.message
+    assert refusal.message.endswith("after the time in Retry-After, or raise --max-num-queued-tokens")
     core.abort("w1")
     add_all(core, make_message("w2", prompt_len=5), make_message("w3", prompt_len=3))
     assert rejection(core, request_id="late", prompt_len=1).code == "queue_full"

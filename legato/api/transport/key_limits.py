@@ -15,7 +15,8 @@ GENERATING_PATHS = LESSON_PATHS | {
     "/v1/responses",
 }
 _MEAN_WEIGHT = 0.2  # of a key's latest call, in the mean of how long its calls take
-_FIRST_MEAN_S = 1.0  # until one has ended
+_SHORTEST_S = 1.0  # that who has too many open is told to wait
+_OUTLIVED = 0.5  # what has lasted longer than the mean is taken to last so much of its age longer
 
 
 class KeyLimits:
@@ -50,35 +51,37 @@ class KeyLimits:
             await self._app(scope, receive, send)
             return
         now = self._clock()
-        account = self._account(scope["state"].get("tenant", ""), now)
-        refusal = self._refusal(account, now)
+        tenant = scope["state"].get("tenant", "")
+        account = self._account(tenant, now)
+        refusal = self._refusal(account, now, has_key=bool(tenant))
         if refusal is not None:
             self._on_refusal(str(refusal.code))
             await refusal.response(scope)(scope, receive, send)
             return
-        account.begin()
+        call = account.begin(now)
         try:
             await self._app(scope, receive, send)
         finally:
-            account.end(self._clock() - now)
+            account.end(call, self._clock())
 
     def _account(self, tenant: str, now: float) -> "_Account":
         if tenant not in self._accounts:
             self._accounts[tenant] = _Account(TokenBucket(self._per_minute, now))
         return self._accounts[tenant]
 
-    def _refusal(self, account: "_Account", now: float) -> ErrorAnswer | None:
+    def _refusal(self, account: "_Account", now: float, *, has_key: bool) -> ErrorAnswer | None:
         if self._max_at_once and account.num_open >= self._max_at_once:
             return _too_many(
-                f"{account.num_open} calls with this key are open, and more may not be at once; send the next"
-                " when one of them has ended",
+                f"{account.num_open} calls {'with this key' if has_key else 'to this server'} are open, and"
+                " more may not be at once; send the next when one of them has ended",
                 code="too_many_open_calls",
-                wait_s=account.mean_s / self._max_at_once,  # what ends next, if they began one after another
+                wait_s=account.next_end_s(now),
             )
         wait_s = account.bucket.wait_s(now) if self._per_minute else 0.0
         if wait_s > 0:
             return _too_many(
-                f"this key may make {self._per_minute} calls a minute; the next one in {wait_s:.3g} s",
+                f"{'this key' if has_key else 'all clients of this server together'} may make"
+                f" {self._per_minute} calls a minute; the next one in {wait_s:.3g} s",
                 code="too_many_calls_a_minute",
                 wait_s=wait_s,
             )
@@ -110,16 +113,30 @@ class _Account:
 
     def __init__(self, bucket: TokenBucket) -> None:
         self.bucket = bucket
-        self.num_open = 0
-        self.mean_s = _FIRST_MEAN_S
+        self._began_at: dict[object, float] = {}  # of the open calls, the oldest first
+        self._mean_s: float | None = None
 
-    def begin(self) -> None:
-        self.num_open += 1
+    @property
+    def num_open(self) -> int:
+        return len(self._began_at)
+
+    def begin(self, now: float) -> object:
+        """Count a call in; what to count it out with."""
+        call = object()
+        self._began_at[call] = now
         self.bucket.take()
+        return call
 
-    def end(self, seconds: float) -> None:
-        self.num_open -= 1
-        self.mean_s += _MEAN_WEIGHT * (seconds - self.mean_s)
+    def end(self, call: object, now: float) -> None:
+        seconds = now - self._began_at.pop(call)
+        mean = self._mean_s
+        self._mean_s = seconds if mean is None else mean + _MEAN_WEIGHT * (seconds - mean)
+
+    def next_end_s(self, now: float) -> float:
+        """Seconds until the oldest open call is likely to end: at the mean of those before it."""
+        age_s = now - next(iter(self._began_at.values()))
+        left_s = (self._mean_s or 0.0) - age_s
+        return max(_SHORTEST_S, left_s if left_s > 0 else _OUTLIVED * age_s)
 
 
 def _too_many(message: str, *, code: str, wait_s: float) -> ErrorAnswer:

@@ -10,6 +10,7 @@ from legato.core.config import SchedulerConfig
 from legato.ipc.prediction.step_times import StepCurve
 
 MAX_STEPS = 64  # that are looked at one by one; what lies beyond is taken to go on at the same rate
+MAX_PASSED_STEPS = 4 * MAX_STEPS  # before the prompt comes; beyond them waits are taken to become shorter
 MIN_SHARE = 1 / 64  # of the work that must be done by then, lest a guess be made of nothing
 
 
@@ -46,11 +47,11 @@ class LookAhead:
         heapify(self._ends)
         self._step = 0
 
-    def first_token_s(self, prompt_len: int) -> float:
-        """Seconds until a prompt that comes now has its first token."""
-        seconds = 0.0
-        if self._queue or self._ends:  # one step computes, by half on average, and the next is planned
-            seconds = 1.5 * self._advance(max_steps=1)
+    def first_token_s(self, prompt_len: int, after_s: float = 0.0) -> float:
+        """Seconds until a prompt has its first token that comes in `after_s` seconds: from then on."""
+        seconds = -self._pass(after_s)
+        if self._is_busy:  # one step computes, by half on average, and the next is planned
+            seconds += 1.5 * self._advance(max_steps=1)
         own = Prompt(prompt_len, output_len=1)
         self._queue.append(own)
         all_len = self._left_len()
@@ -60,6 +61,19 @@ class LookAhead:
                 return seconds
         done = 1 - self._left_len() / all_len
         return seconds / max(done, MIN_SHARE)
+
+    def _pass(self, seconds: float) -> float:
+        """Let steps go by for about so long; what is left of it when there were too many steps."""
+        for _ in range(MAX_PASSED_STEPS):
+            if seconds <= 0 or not self._is_busy:
+                return 0.0
+            max_steps = max(1, int(seconds / self._curve.seconds(len(self._ends))))
+            seconds -= self._advance(max_steps)
+        return max(0.0, seconds)
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._queue or self._computing or self._ends)
 
     def _left_len(self) -> int:
         return sum(prompt.left_len for prompt in (*self._queue, *self._computing))

@@ -50,8 +50,16 @@ class StepTimes:
         self._bins.setdefault(tokens.bit_length(), _Bin()).add(tokens, seconds)
 
     def curve(self) -> "StepCurve | None":
-        """What was measured so far; None before two sizes of step were."""
-        return StepCurve(self._points(self._slowness)) if len(self._bins) > 1 else None
+        """What was measured so far; None before a step was.
+
+        Of a single size, a half is taken to be the step's, and the other half its tokens': that is rather too
+        much for a large step than too little, until one was measured.
+        """
+        if not self._bins:
+            return None
+        points = self._points(self._slowness)
+        first = points[0]
+        return StepCurve(points if len(points) > 1 else [(0, first[1] / 2), first])
 
     def _points(self, slowness: float) -> list[tuple[float, float]]:
         bins = [self._bins[key] for key in sorted(self._bins)]

@@ -88,17 +88,38 @@ async def test_calls_beyond_those_that_may_be_open_are_refused_until_one_ends() 
     world = World(max_at_once=2)
     first, second = await world.call(), await world.call()
     status, headers = await status_of(await world.call())
-    assert (status, headers["retry-after"], headers["retry-after-ms"]) == (429, "1", "500")
+    assert (status, headers["retry-after"], headers["retry-after-ms"]) == (429, "1", "1000")
     assert world.refusals == ["too_many_open_calls"]
     world.now += 11
     await world.end_all()
     assert [(await status_of(call))[0] for call in (first, second)] == [200, 200]
+    third = await world.call()
+    await world.end_all()
+    assert (await status_of(third))[0] == 200
 
-    again = [await world.call() for _ in range(3)]
-    _, headers = await status_of(again[2])
-    assert headers["retry-after-ms"] == "2300", (
-        "a mean of 1, 11 and 11 s in which the latest count a fifth, by 2"
-    )
+
+@in_a_loop
+async def test_next_call_may_come_when_the_oldest_open_one_is_likely_to_end() -> None:
+    async def told_s() -> float:
+        _, headers = await status_of(await world.call())
+        return int(headers["retry-after-ms"]) / 1000
+
+    world = World(max_at_once=2)
+    await world.call()
+    world.now += 12
+    await world.call()
+    assert await told_s() == 6.0, "none has ended: half as long as the oldest has been open"
+    world.now += 8
+    await world.end_all()  # after 20 s and 8 s: a mean in which the latest counts a fifth
+
+    await world.call()
+    world.now += 2
+    await world.call()
+    assert await told_s() == pytest.approx(17.6 - 2, abs=0.002)
+    world.now += 15
+    assert await told_s() == 1.0, "the next one ends soon, and nobody is told to come back at once"
+    world.now += 13
+    assert await told_s() == 15.0, "the oldest has outlived the mean"
     await world.end_all()
 
 
@@ -197,8 +218,10 @@ def test_refusal_has_the_shape_of_its_api_and_is_counted(limited: TestClient) ->
 
 def test_without_keys_all_clients_share_the_limits(service: FakeService) -> None:
     client = TestClient(create_app({"fake": service}, ServerConfig(requests_per_minute_per_key=1)))
-    statuses = [client.post(path, json={"prompt": "a"}).status_code for path in (PATH, "/basic_generate")]
-    assert statuses == [200, 429]
+    answers = [client.post(path, json={"prompt": "a"}) for path in (PATH, "/basic_generate")]
+    assert [answer.status_code for answer in answers] == [200, 429]
+    told = answers[1].json()["error"]["message"]
+    assert told.startswith("all clients of this server together may make 1 calls a minute; the next one in ")
 
 
 @in_a_loop

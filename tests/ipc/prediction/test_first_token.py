@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from legato.core.sampling_params import SamplingParams
+from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.ipc.messages import AddRequest, EngineStats, Failed, TokenOutput
 from legato.ipc.prediction.first_token import FirstTokenPredictor
 from tests.ipc.prediction.timed_engine import READY, Ask, Outcome, TimedEngine
@@ -75,11 +75,13 @@ def make_predictor() -> FirstTokenPredictor:
     return predictor
 
 
-def request(name: str, prompt_len: int, max_tokens: int = 8, tenant: str = "") -> AddRequest:
+def request(
+    name: str, prompt_len: int, max_tokens: int = 8, tenant: str = "", *, ignore_eos: bool = False
+) -> AddRequest:
     return AddRequest(
         request_id=name,
         token_ids=list(prompt(random.Random(name), prompt_len)),
-        params=SamplingParams(max_tokens=max_tokens),
+        params=SamplingParams(max_tokens=max_tokens, ignore_eos=ignore_eos),
         seed=0,
         tenant=tenant,
     )
@@ -191,3 +193,61 @@ def test_failed_request_is_forgotten_by_the_router() -> None:
     engine.router.expect([request("a", 10)], lambda reply: None)
     engine.router.route(Failed(request_id="a", error="it broke"))
     assert engine.router.num_pending == 0
+
+
+def fill_rows(predictor: FirstTokenPredictor, max_tokens: int, *, ignore_eos: bool = False) -> None:
+    """With requests that have their first token."""
+    for number in range(READY.scheduler.max_num_seqs):
+        predictor.add([request(f"r{number}", 4, max_tokens, ignore_eos=ignore_eos)])
+        predictor.take_token(TokenOutput(request_id=f"r{number}", index=0, token_ids=[5]))
+
+
+def test_answers_that_ignore_their_end_are_waited_for_whole_after_short_ones() -> None:
+    predictor = make_predictor()
+    for number in range(100):
+        predictor.add([request(f"e{number}", 4, 1000)])
+        last = TokenOutput(request_id=f"e{number}", index=4, token_ids=[5], finish_reason=FinishReason.STOP)
+        predictor.take_token(last)
+    fill_rows(predictor, 200, ignore_eos=True)
+    assert wait_s(predictor) > 199 * 1.5  # steps of 1.64 s
+    predictor.take_token(TokenOutput(request_id="r0", index=149, token_ids=[5]))
+    assert 50 < wait_s(predictor) < 100
+
+
+def test_row_is_waited_for_before_an_answer_has_ended() -> None:
+    predictor = FirstTokenPredictor()
+    predictor.begin(READY)
+    predictor.take_stats(EngineStats(tokens=1, busy_s=1.0, step=1))  # of the first step ever
+    fill_rows(predictor, 200)
+    assert wait_s(predictor) > 199
+
+
+def test_who_is_refused_is_told_when_a_prompt_would_not_wait_too_long() -> None:
+    predictor = make_predictor()
+    predictor.add([request("a", 8000)])  # whose steps a short prompt shares, each as long as the others
+    token_ids = prompt(random.Random(99), 50)
+    whole_s = wait_s(predictor, 8000) - wait_s(make_predictor(), 8000)
+    told = predictor.predict(token_ids, limit_s=2.0)
+    assert told is not None
+    assert told.wait_s - 2.0 < 0.5 * whole_s, "what is too much of the wait is less than it takes to be so"
+    assert told.retry_s > 0.5 * whole_s
+
+    fits = predictor.predict(token_ids, limit_s=told.wait_s)
+    assert fits is not None
+    assert fits.retry_s == 0
+
+
+def test_requests_that_another_engine_had_begun_hold_their_rows_again() -> None:
+    """Each waits until its prompt and its tokens are computed, and then until it ends."""
+    predictor = make_predictor()
+    fill_rows(predictor, 200, ignore_eos=True)
+    before_s = wait_s(predictor)
+    predictor.begin(READY)
+    assert wait_s(predictor) > 0.9 * before_s
+    for number in range(READY.scheduler.max_num_seqs):
+        predictor.take_token(TokenOutput(request_id=f"r{number}", index=1, token_ids=[5]))
+    assert wait_s(predictor) == pytest.approx(before_s, rel=0.02)
+    predictor.begin(READY)
+    for number in range(READY.scheduler.max_num_seqs):
+        predictor.forget(f"r{number}")
+    assert wait_s(predictor) == wait_s(make_predictor())

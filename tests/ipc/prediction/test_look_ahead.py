@@ -22,11 +22,12 @@ def seconds(
     waiting: list[tuple[int, int]] | None = None,
     ends: list[int] | None = None,
     *,
+    after_s: float = 0.0,
     prefill_first: bool = False,
 ) -> float:
     prompts = [Prompt(*each) for each in waiting or []]
     ahead = LookAhead(CURVE, CONFIG, prompts, ends or [], prefill_first=prefill_first)
-    return ahead.first_token_s(prompt_len)
+    return ahead.first_token_s(prompt_len, after_s)
 
 
 def test_prompt_alone_takes_as_many_steps_as_it_fills() -> None:
@@ -65,3 +66,16 @@ def test_prefill_first_lets_nobody_decode_meanwhile() -> None:
 def test_work_beyond_the_last_step_looked_at_goes_on_at_its_rate() -> None:
     num_steps = 4 * MAX_STEPS
     assert seconds(100 * num_steps) == pytest.approx(num_steps * 2.0)
+
+
+def test_prompt_that_comes_later_waits_for_less() -> None:
+    ends = [50, 90, 90, 90]  # steps of 1.04 s
+    assert seconds(10, ends=ends, after_s=20.8) == pytest.approx(seconds(10, ends=ends) - 20.8)
+    assert seconds(10, waiting=[(1000, 1)], after_s=100) == seconds(10)
+
+
+def test_wait_that_is_shared_with_a_long_prompt_lasts_as_long_as_that_is_computed() -> None:
+    """Ten steps of 2 s: half of each is for those who come meanwhile, and the rest of the wait is no less."""
+    at_once, later, after = (seconds(10, waiting=[(1000, 1)], after_s=each) for each in (0, 10, 20.1))
+    assert at_once == later > 4
+    assert after == seconds(10)

@@ -27,10 +27,15 @@ def test_larger_step_is_never_thought_quicker() -> None:
     assert StepCurve([(10, 0.5), (20, 0.25)]).seconds(1000) == 0.5
 
 
-def test_nothing_is_known_before_two_sizes_of_step_were_measured() -> None:
+def test_nothing_is_known_before_a_step_was_measured() -> None:
     assert measured().curve() is None
-    assert measured((1, 0.1), (1, 0.1)).curve() is None
-    assert measured((1, 0.1), (64, 0.5)).curve() is not None
+
+
+def test_of_one_size_of_step_larger_ones_are_thought_rather_too_slow() -> None:
+    curve = measured((1, 0.1), (1, 0.1)).curve()
+    assert curve is not None
+    assert curve.seconds(1) == pytest.approx(0.1)
+    assert curve.seconds(21) == pytest.approx(0.1 + 20 * 0.05)
 
 
 def test_times_follow_an_engine_that_becomes_slower() -> None:
