@@ -36,11 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
     check_tls(settings)
     check_tracing(settings.otlp_traces_endpoint)
     set_up_logging(settings.log_level, log_format=settings.log_format)
-    connections = max_connections(raise_descriptor_limit())
-    logger.info("start: up to %d connections at once (ulimit -Hn sets the limit)", connections)
     with open_listener(settings.host, settings.port) as listener:
         warn_if_open(listener, settings)
-        return _serve(engine.value, settings, listener, connections, started)
+        return _serve(engine.value, settings, listener, started)
 
 
 def warn_if_open(listener: socket.socket, server: ServerConfig) -> None:
@@ -53,12 +51,12 @@ def warn_if_open(listener: socket.socket, server: ServerConfig) -> None:
         )
 
 
-def _serve(
-    engine: EngineConfig, server: ServerConfig, listener: socket.socket, connections: int, started: float
-) -> int:
+def _serve(engine: EngineConfig, server: ServerConfig, listener: socket.socket, started: float) -> int:
     from legato.modelfiles.catalog import resolve as resolve_model
 
     resolve_model(engine.model, revision=engine.revision, report=logger.info)
+    connections = max_connections(raise_descriptor_limit())
+    logger.info("start: up to %d connections at once (ulimit -Hn sets the limit)", connections)
 
     from legato.api.engine_service import EngineService
     from legato.cli.serving.early_signals import EarlySignals

@@ -48,7 +48,7 @@ def test_every_operation_is_measured_and_written_down(
 @pytest.mark.parametrize(
     ("flags", "error"),
     [
-        (["--formats", "f32,q5"], "--formats f32,q5: expected some of f32,bf16,q4,q8,i8"),
+        (["--formats", "f32,q3"], "--formats f32,q3: expected some of f32,bf16,q4,q5,q6,q8,i8"),
         (["--formats", ","], "--formats ,: expected some of"),
         (["--threads", "0"], "--threads 0: must be at least 1"),
         (["--reps", "0"], "--reps 0: must be at least 1"),
