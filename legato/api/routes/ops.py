@@ -102,7 +102,7 @@ async def docs() -> FileResponse:
 
 
 def _state_with_limit(service: ModelService, ttft_limit_s: float) -> ServiceState:
-    """The service's state; not ready when even the shortest prompt would be refused by the limit, 0 for none."""
+    """The service's state; not ready when even the shortest prompt would be refused. A limit of 0 is none."""
     state = service.state()
     predicted = service.first_token(ttft_limit_s) if ttft_limit_s and state.is_ready else None
     if predicted is None or predicted.retry_s == 0:
