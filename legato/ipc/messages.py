@@ -180,6 +180,7 @@ class EngineStats(Message, frozen=True):
     waiting_tokens    of the prompts of those that wait
     prefilled_tokens  computed for prompts whose first token has not come
     tokens, busy_s    of all steps that are over: what they computed, and how long something was computed
+    deaths            of engines before this one, as the API process has counted them
     """
 
     query_id: str = ""
@@ -196,6 +197,7 @@ class EngineStats(Message, frozen=True):
     prefilled_tokens: int = 0
     tokens: int = 0
     busy_s: float = 0.0
+    deaths: int = 0
     rounds: int = 0
     requests: list[RequestStats] = []
     courses: dict[str, Stretch] = {}

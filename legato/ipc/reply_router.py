@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
 
+import msgspec
+
 from legato.ipc.drain_rate import DrainRate
 from legato.ipc.messages import (
     Abort,
@@ -31,6 +33,7 @@ class ReplyRouter:
 
     def __init__(self, predictor: FirstTokenPredictor | None = None) -> None:
         self.latest_stats = EngineStats()
+        self._num_deaths = 0  # of engines
         self.drain_rate = DrainRate()
         self._lock = threading.Lock()
         self._pending = PendingRequests()
@@ -89,7 +92,7 @@ class ReplyRouter:
     def route(self, message: Reply | EngineStats) -> None:
         """Hand one message to whoever waits for it; a request that has ended is forgotten."""
         if isinstance(message, EngineStats):
-            self.latest_stats = message
+            self.latest_stats = msgspec.structs.replace(message, deaths=self._num_deaths)
             with self._lock:
                 self._predictor.take_stats(message)
                 stats_sink = self._stats_sinks.pop(message.query_id, None)
@@ -114,6 +117,7 @@ class ReplyRouter:
 
         Returns whether there is such a request.
         """
+        self._num_deaths += 1
         with self._lock:
             poisoned = self._pending.engine_died(running_ids, reason)
             for _, failed in poisoned:
@@ -134,7 +138,7 @@ class ReplyRouter:
 
     def _take_queries(self) -> dict[str, StatsSink]:
         queries, self._stats_sinks = self._stats_sinks, {}
-        self.latest_stats = EngineStats()
+        self.latest_stats = EngineStats(deaths=self._num_deaths)
         return queries
 
 

@@ -30,6 +30,9 @@ class EngineGauges(Protocol):
     def prefix_hits(self) -> int: ...
     @property
     def preemptions(self) -> int: ...
+    @property
+    def deaths(self) -> int:
+        """Of engines, this one's forerunners: does not start again at 0."""
 
 
 ReadGauges = Callable[[], EngineGauges | None]
@@ -41,6 +44,7 @@ class EngineCollector(Collector):
     def __init__(self, engines: Mapping[str, ReadGauges]) -> None:
         self._engines = engines
         self._totals = {model: _Totals() for model in engines}
+        self._deaths = dict.fromkeys(engines, 0)
 
     def describe(self) -> Iterable[Metric]:
         return []  # nothing is read at registration: no engine runs yet
@@ -59,6 +63,11 @@ class EngineCollector(Collector):
                 for model, total in totals.items():
                     counter.add_metric([model], total[field])
                 yield counter
+        deaths = CounterMetricFamily("legato_engine_deaths", DEATHS_HELP, labels=["model_name"])
+        for model, gauges in latest.items():
+            self._deaths[model] = gauges.deaths if gauges else self._deaths[model]
+            deaths.add_metric([model], self._deaths[model])
+        yield deaths
 
 
 class _Totals:
@@ -89,6 +98,7 @@ GAUGES: tuple[tuple[str, str, Callable[[EngineGauges], float]], ...] = (
     ("num_requests_waiting", "Requests in the queue.", lambda gauges: gauges.waiting),
     ("kv_cache_usage_perc", "Pages held by requests over all pages, 0 to 1.", _kv_usage),
 )
+DEATHS_HELP = "Engine processes that ended unasked; another one took over what they had not finished."
 COUNTERS = (
     ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", "prefix_queries"),
     ("prefix_cache_hits", "Prompt tokens found in the prefix cache.", "prefix_hits"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FAILED = "grammar_failed"
 BITS = 32  # of a word of a mask
+MAX_DEATHS = 6  # of workers, while one mask is waited for
 
 
 @dataclass(slots=True)
@@ -96,15 +97,19 @@ class RowGrammars:
         if state.num_known != len(known):
             raise NoMaskError("the answer has ended")  # when this step was planned already
         assert start.params.grammar is not None
-        try:
+        num_deaths = 0
+        while True:
             try:
-                bits = state.mask.result()
-            except WorkerGoneError:
-                state.mask = self._ask(row.row, start.params.grammar, known[start.prompt_len :].tolist())
-                bits = state.mask.result()
-        except WorkerGoneError as error:
-            raise NoMaskError("the process that follows the grammar has died twice over it") from error
-        return np.frombuffer(bits, "<u4").astype(np.uint32)
+                return np.frombuffer(state.mask.result(), "<u4").astype(np.uint32)
+            except WorkerGoneError as error:
+                num_deaths += 1
+                # one that was not alone may have died of a grammar that had just come
+                if num_deaths == MAX_DEATHS or (num_deaths > 1 and error.was_alone):
+                    raise NoMaskError(
+                        f"the process that follows the grammar has died {num_deaths} times over it;"
+                        " write it another way"
+                    ) from error
+            state.mask = self._ask(row.row, start.params.grammar, known[start.prompt_len :].tolist())
 
     def _ask(self, row: int, grammar: str, output_ids: Sequence[int]) -> "Future[bytes]":
         if self._client is not None:

@@ -82,6 +82,7 @@ class RecordedScheduler(Scheduler):
             self._unwritten.append(Aborted(self._numbers[request_id]))
             super().abort(request_id)
             self._forget(request_id)
+            self._flush_if_idle()
 
     def plan(self) -> StepPlan:
         if self._recorder.is_full:
@@ -109,9 +110,12 @@ class RecordedScheduler(Scheduler):
         for event in events:
             if event.request.finish_reason is not None:
                 self._forget(event.request.request_id)
+        self._flush_if_idle()
+        return events
+
+    def _flush_if_idle(self) -> None:
         if not self.has_requests:  # the next step may be long in coming
             self._flush()
-        return events
 
     def _flush(self) -> None:
         self._recorder.write(self._unwritten)

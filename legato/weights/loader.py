@@ -1,7 +1,9 @@
 """A model's files to weights under the names that its program gives them."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +81,8 @@ def _load(
             raise ModelError(f"{where}: tensor {tensor.name!r} holds numbers that are not finite")
         return _turned(weight, tensor)
 
-    return StoredWeights({name: headers[tensor.name] for name, tensor in places.items()}, read_checked)
+    turned = {name: _turned_header(headers[tensor.name], tensor) for name, tensor in places.items()}
+    return StoredWeights(turned, read_checked)
 
 
 def _prefix(
@@ -102,6 +105,23 @@ def _check(path: Path, weight: Weight, tensor: StoredTensor, headers: Mapping[st
             f"{path}: tensor {tensor.name!r} has shape {list(headers[tensor.name].shape)};"
             f" its configuration says {list(expected)}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TurnedHeader:
+    """Of a weight that is turned when it is looked up."""
+
+    type: str
+    shape: tuple[int, ...]
+    num_bytes: int
+
+
+def _turned_header(header: TensorHeader, tensor: StoredTensor) -> TensorHeader:
+    if tensor.is_transposed:
+        return TurnedHeader(header.type, header.shape[::-1], header.num_bytes)
+    if tensor.adds_one:
+        return TurnedHeader("F32", header.shape, 4 * math.prod(header.shape))
+    return header
 
 
 def _turned(weight: StoredWeight, tensor: StoredTensor) -> StoredWeight:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,16 @@ def test_answers_go_on_bit_for_bit_when_the_grammar_worker_dies(
     engine.core.close()
     assert len(pids) > 1
     assert tokens == alone.tokens
+
+
+def test_a_grammar_worker_that_cannot_be_started_fails_the_request_alone(
+    model: Model, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_process(*args: object, **settings: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(subprocess, "Popen", no_process)
+    assert re.search(r"Too many open files.*: try again later", failure(model, tokenizer, 'start: "a"'))
 
 
 def test_a_model_without_a_tokenizer_cannot_be_constrained(model: Model) -> None:

@@ -147,6 +147,7 @@ def test_killed_engine_is_replaced_and_its_requests_go_on(client: ProcessClient,
     engines.started[0].process.send_signal(signal.SIGKILL)
     assert first.token_ids + tokens_of(replies) == undisturbed
     assert len(engines.started) == 2
+    wait_until(lambda: client.latest_stats.deaths == 1)
 
 
 def test_request_sent_while_the_next_engine_loads_is_answered(

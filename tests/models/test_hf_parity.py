@@ -36,12 +36,11 @@ class Ours(NamedTuple):
 
 
 def compile_model(path: Path, backend: str) -> CompiledProgram:
-    """The model with its weights decoded to float32, and K/V in float32 too."""
+    """The model as it lies there, computed in float32, and K/V in float32 too."""
     model = build_model(read_model_config(path))
     program = model.program
     kv = KVLayout.of(program, NUM_PAGES, PAGE_SIZE)
-    stored = load_weights(path, program, model.tensors)
-    weights = {name: weight.float32() for name, weight in stored.items()}
+    weights = load_weights(path, program, model.tensors)
     if backend == "reference":
         return ReferenceBackend().compile(program, weights, kv)
     device = open_device()

@@ -135,6 +135,14 @@ def test_counters_of_the_engine_never_fall_when_it_is_replaced(bench: Bench) -> 
     assert bench.sample("num_preemptions_total") == 2
 
 
+def test_deaths_of_engines_are_counted_also_while_the_next_one_loads(bench: Bench) -> None:
+    seen = []
+    for stats in (EngineStats(), None, EngineStats(step=3, deaths=1), None, EngineStats(deaths=4)):
+        bench.stats = stats
+        seen.append(bench.samples()['legato_engine_deaths_total{model_name="m"}'])
+    assert seen == [0, 0, 1, 1, 4]
+
+
 def test_vllms_buckets_are_exact_and_legatos_have_the_edges_of_objectives(bench: Bench) -> None:
     edges: dict[str, list[str]] = {"legato_": [], "vllm:": []}
     for series in bench.samples():

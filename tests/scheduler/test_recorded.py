@@ -1,5 +1,6 @@
 """What a recording holds of requests: lengths and who begins like whom, but no token, id or salt."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,17 +10,16 @@ from legato.core.plan import StepOutput
 from legato.executor.request_table import RequestTable
 from legato.kvcache.manager import KVCacheManager
 from legato.observability.recording.file import RecordingWriter, older_half, read_recording
-from legato.observability.recording.frames import Arrived
+from legato.observability.recording.frames import Aborted, AnyFrame, Arrived, Start
 from legato.scheduler.policy import ContinuousBatching
-from legato.scheduler.recorded import RecordedScheduler
+from legato.scheduler.recorded import RecordedScheduler, Recorder
 from tests.scheduler.driver import make_request
 
 PAGE = 4
 FIRST_ID = 0x5EC4E700  # four bytes that stand for themselves in any encoding
 
 
-def record(path: Path, *, max_bytes: int = 1 << 20) -> None:
-    """Two requests that begin alike, and their answers."""
+def recorded_scheduler(writer: Recorder) -> RecordedScheduler:
     config = SchedulerConfig(
         max_num_seqs=4,
         max_step_tokens=64,
@@ -28,10 +28,15 @@ def record(path: Path, *, max_bytes: int = 1 << 20) -> None:
         max_model_len=64,
     )
     kv = KVCacheManager(CacheConfig(num_pages=16, page_size=PAGE))
-    writer = RecordingWriter(path, max_bytes)
-    scheduler = RecordedScheduler(
+    return RecordedScheduler(
         config, ContinuousBatching(), kv, RequestTable(4), batching="continuous", recorder=writer
     )
+
+
+def record(path: Path, *, max_bytes: int = 1 << 20) -> None:
+    """Two requests that begin alike, and their answers."""
+    writer = RecordingWriter(path, max_bytes)
+    scheduler = recorded_scheduler(writer)
     for place, name in enumerate(("secret-name", "other-name")):
         prompt = [*range(FIRST_ID, FIRST_ID + 9), FIRST_ID + 100 + place]
         scheduler.add(make_request(name, prompt, 8, cache_salt="secret-salt"))
@@ -64,3 +69,29 @@ def test_equal_beginnings_have_equal_names(tmp_path: Path) -> None:
     assert len(first.names) == 2
     assert first.names == second.names
     assert (first.known_len, first.prompt_len, first.max_device_len) == (10, 10, 18)
+
+
+class Written:
+    """Implements Recorder: what would be in the file by now."""
+
+    is_full = False
+
+    def __init__(self) -> None:
+        self.frames: list[AnyFrame] = []
+
+    def start(self, frame: Start) -> None:
+        pass
+
+    def write(self, frames: Sequence[AnyFrame]) -> None:
+        self.frames += frames
+
+
+def test_abort_of_the_last_request_is_written_at_once() -> None:
+    written = Written()
+    scheduler = recorded_scheduler(written)
+    for name in ("first", "second"):
+        scheduler.add(make_request(name, [1, 2, 3], 8))
+    scheduler.abort("first")
+    assert written.frames == []
+    scheduler.abort("second")
+    assert written.frames[2:] == [Aborted(0), Aborted(1)]

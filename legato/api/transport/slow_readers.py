@@ -43,8 +43,10 @@ class SlowReaders:
 
         async def send_watched(message: Message) -> None:
             watch.begin()
-            await send(message)
-            watch.end()
+            try:
+                await send(message)
+            finally:
+                watch.end()
 
         try:
             async with watch.timeout:

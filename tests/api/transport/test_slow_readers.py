@@ -87,6 +87,20 @@ def test_app_may_take_as_long_as_it_likes() -> None:
     assert (call.num_told, call.num_cuts) == (0, 0)
 
 
+def test_message_that_could_not_be_sent_is_under_way_no_more() -> None:
+    async def go_on(scope: Scope, receive: Receive, send: Send) -> None:
+        with pytest.raises(OSError, match="not now"):
+            await send({"type": "http.response.body"})
+        await asyncio.sleep(50 * LIMIT_S)
+
+    async def fail(message: Message) -> None:
+        raise OSError("not now")
+
+    call = Call(go_on, fail)
+    assert call.run() == pytest.approx(50 * LIMIT_S)
+    assert (call.num_told, call.num_cuts) == (0, 0)
+
+
 def test_timeout_of_the_app_itself_is_not_swallowed() -> None:
     async def fail(scope: Scope, receive: Receive, send: Send) -> None:
         raise TimeoutError("its own")
