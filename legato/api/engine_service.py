@@ -16,6 +16,7 @@ from legato.core.own_thread import in_own_thread
 from legato.frontend.open_llm import OpenedModel, open_llm
 from legato.ipc.client import EngineClient, EngineStage
 from legato.ipc.messages import EngineStats, Failed
+from legato.ipc.prediction.first_token import FirstToken
 from legato.modelfiles.catalog import served_name
 from legato.modelfiles.fingerprint import weights_fingerprint
 
@@ -119,9 +120,8 @@ class EngineService:
             progress=_PROGRESS.get(status.detail, 0.1),
         )
 
-    def first_token_s(self) -> float | None:
-        predicted = self._opened and self._opened.llm.client.first_token([0])
-        return predicted.wait_s if predicted else None
+    def first_token(self, limit_s: float) -> FirstToken | None:
+        return self._opened.llm.client.first_token([0], limit_s=limit_s) if self._opened else None
 
     def drain(self) -> None:
         if self._opened is not None:

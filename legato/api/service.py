@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from legato.core.errors import UnknownModelError
 from legato.frontend.generator import Generator
 from legato.ipc.messages import EngineStats
+from legato.ipc.prediction.first_token import FirstToken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +70,8 @@ class ModelService(Protocol):
 
     def state(self) -> ServiceState: ...
 
-    def first_token_s(self) -> float | None:
-        """Seconds that the shortest prompt would wait for its first token; None where nobody can tell."""
+    def first_token(self, limit_s: float) -> FirstToken | None:
+        """Of the shortest prompt; None where nobody can tell. `limit_s` is what is too long a wait."""
         ...
 
     def drain(self) -> None:

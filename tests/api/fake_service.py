@@ -6,6 +6,7 @@ from typing import Any
 from legato.api.service import ServiceState
 from legato.core.errors import NotReadyError
 from legato.ipc.messages import EngineStats
+from legato.ipc.prediction.first_token import FirstToken
 from tests.fakes import FakeGenerator
 
 
@@ -24,7 +25,7 @@ class FakeService:
         self.num_closes = 0
         self.is_draining = False
         self.num_pending = 0
-        self.predicted_s: float | None = None
+        self.predicted: FirstToken | None = None
         self.engine_stats: EngineStats | None = EngineStats(pages_free=64)
         self.current_state = ServiceState(stage="serving", is_ready=True, is_alive=True, progress=1.0)
 
@@ -44,8 +45,8 @@ class FakeService:
     def state(self) -> ServiceState:
         return self.current_state
 
-    def first_token_s(self) -> float | None:
-        return self.predicted_s
+    def first_token(self, limit_s: float) -> FirstToken | None:
+        return self.predicted
 
     def drain(self) -> None:
         self.is_draining = True

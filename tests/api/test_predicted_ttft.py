@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 from legato.api.app import create_app
 from legato.core.config import ServerConfig
 from legato.core.errors import SlowFirstTokenError
+from legato.ipc.prediction.first_token import FirstToken
 from tests.api.fake_service import FakeService
 from tests.fakes import FakeGenerator
 
@@ -95,25 +96,32 @@ def test_prediction_is_measured_against_what_came_true(client: TestClient, gener
 
 
 @pytest.mark.parametrize(
-    ("predicted_s", "status"), [(None, 200), (1.9, 200), (2.0, 200), (4.5, 503)], ids=str
+    ("predicted", "status"),
+    [
+        (None, 200),
+        (FirstToken(1.9, alone_s=0.1), 200),
+        (FirstToken(4.5, alone_s=0.1, retry_s=7.2), 503),
+        (FirstToken(4.5, alone_s=4.5), 200),  # nobody else is served, and nobody is refused
+    ],
+    ids=["unknown", "soon", "late", "late by itself"],
 )
 def test_server_is_not_ready_where_even_the_shortest_prompt_would_be_refused(
-    service: FakeService, predicted_s: float | None, status: int
+    service: FakeService, predicted: FirstToken | None, status: int
 ) -> None:
     client = TestClient(create_app({"fake": service}, ServerConfig(ttft_limit_s=2)))
-    service.predicted_s = predicted_s
+    service.predicted = predicted
 
     answer = client.get("/ready")
 
     assert answer.status_code == status
     if status == 503:
         assert answer.json()["stage"] == "overloaded"
-        assert (answer.json()["retry_after_s"], answer.headers["retry-after"]) == (2.5, "3")
+        assert (answer.json()["retry_after_s"], answer.headers["retry-after"]) == (7.2, "8")
         assert client.get("/health").status_code == 200
 
 
 def test_without_a_limit_no_prediction_makes_a_server_unready(
     client: TestClient, service: FakeService
 ) -> None:
-    service.predicted_s = 1e6
+    service.predicted = FirstToken(1e6, alone_s=0.1, retry_s=7.2)
     assert client.get("/ready").status_code == 200

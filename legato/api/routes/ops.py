@@ -102,17 +102,18 @@ async def docs() -> FileResponse:
 
 
 def _state_with_limit(service: ModelService, ttft_limit_s: float) -> ServiceState:
-    """The service's state; not ready when even the shortest prompt would exceed the limit, 0 for none."""
+    """The service's state; not ready when even the shortest prompt would be refused. A limit of 0 is none."""
     state = service.state()
-    predicted_s = service.first_token_s() if ttft_limit_s and state.is_ready else None
-    if predicted_s is None or predicted_s <= ttft_limit_s:
+    predicted = service.first_token(ttft_limit_s) if ttft_limit_s and state.is_ready else None
+    if predicted is None or predicted.retry_s == 0:
         return state
     return replace(
         state,
         stage="overloaded",
         is_ready=False,
-        reason=f"a first token is predicted to take {predicted_s:.3g} s, the limit is {ttft_limit_s:g} s",
-        retry_after_s=predicted_s - ttft_limit_s,
+        reason=f"a first token is predicted to take {predicted.wait_s:.3g} s,"
+        f" the limit is {ttft_limit_s:g} s",
+        retry_after_s=predicted.retry_s,
     )
 
 
