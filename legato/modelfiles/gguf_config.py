@@ -96,9 +96,13 @@ def _settings(header: GgufHeader, prefix: str, path: Path) -> dict[str, Any]:
     for key, name in OPTIONAL.items():
         if prefix + key in metadata:
             settings[name] = _number(metadata, prefix + key)
-    head_dim = settings.get("head_dim", settings["hidden_size"] // settings["num_attention_heads"])
+    hidden, heads = settings["hidden_size"], settings["num_attention_heads"]
+    if heads > hidden:
+        raise ModelError(f"the header's {prefix}attention.head_count is {heads}, more than there are inputs")
+    head_dim = settings.get("head_dim", hidden // heads)
     _refuse_unsupported(metadata, prefix, head_dim)
-    rotated = metadata.get(f"{prefix}rope.dimension_count", head_dim)
+    rotated_key = f"{prefix}rope.dimension_count"
+    rotated = _number(metadata, rotated_key) if rotated_key in metadata else head_dim
     if rotated != head_dim:
         settings["partial_rotary_factor"] = rotated / head_dim
     for tensor, name in BIASES.items():

@@ -19,12 +19,14 @@ class QueueWatch:
         Those of the same tenant that were admitted in the step count as served. Who is tried as a suspect
         passes everybody.
         """
-        admitted = [each for each in self._waited if each.is_admitted and not each.is_suspect]
+        admitted = [each for each in self._waited if each.is_admitted]
         passed = [each for each in self._waited if each.state is RequestState.WAITING]
         service = Counter(self._service)
         for request in admitted:
             service[request.tenant] += len(request.token_ids)
         for request in admitted:
+            if request.is_suspect:
+                continue
             for other in passed:
                 is_due = other.priority <= request.priority
                 assert not is_due or service[other.tenant] >= self._service[request.tenant], (

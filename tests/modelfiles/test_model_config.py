@@ -115,6 +115,8 @@ def test_folder_that_says_too_little_is_refused(tmp_path: Path, change: dict[str
         ({"llama.expert_count": 8}, "llama.expert_count = 8"),
         ({"llama.block_count": "many"}, "llama.block_count is 'many'"),
         ({"llama.attention.head_count": 0}, "llama.attention.head_count is 0"),
+        ({"llama.attention.head_count": 1 << 20}, "head_count is 1048576, more than there are inputs"),
+        ({"llama.rope.dimension_count": "all"}, "llama.rope.dimension_count is 'all'"),
         ({"tokenizer.ggml.eos_token_id": [2, 3]}, r"eos_token_id is \[2, 3\], not a token id"),
         ({"llama.attention.head_count_kv": 0}, "head_count_kv is 0"),
     ],
