@@ -14,7 +14,7 @@ from legato.core.config import EngineConfig
 from legato.core.errors import ClosedError, EngineDiedError, LegatoError, ModelError, NotReadyError
 from legato.core.own_thread import in_own_thread
 from legato.frontend.open_llm import OpenedModel, open_llm
-from legato.ipc.client import EngineClient, EngineStage
+from legato.ipc.engine_client import EngineClient, EngineStage
 from legato.ipc.messages import EngineStats, Failed
 from legato.ipc.prediction.first_token import FirstToken
 from legato.modelfiles.catalog import served_name

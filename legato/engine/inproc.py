@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from legato.core.errors import ClosedError, NotReadyError
 from legato.engine.assembly import Engine
 from legato.engine.loop import handle
-from legato.ipc.client import EngineStage, EngineStatus
+from legato.ipc.engine_client import EngineStage, EngineStatus
 from legato.ipc.messages import AddRequest, EngineStats, Ready, ToEngine
 from legato.ipc.prediction.first_token import FirstToken
 from legato.ipc.reply_router import Reply, ReplyRouter, Sink, StatsSink

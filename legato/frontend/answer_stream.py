@@ -21,7 +21,7 @@ from legato.core.sampling_params import FinishReason
 from legato.core.timing import Course
 from legato.frontend.answer import Answer
 from legato.frontend.generator import TextDelta
-from legato.ipc.client import EngineClient, EngineStage
+from legato.ipc.engine_client import EngineClient, EngineStage
 from legato.ipc.messages import Aborted, Accepted, Failed, Rejected, TokenOutput
 from legato.ipc.reply_router import Reply
 

@@ -20,7 +20,7 @@ from legato.core.sampling_params import SamplingParams
 from legato.frontend.answer import Answer
 from legato.frontend.answer_stream import AnswerStream
 from legato.frontend.generator import CONTEXT, ChatMessage, Prompt, TokenizerInfo, Vocabulary
-from legato.ipc.client import EngineClient
+from legato.ipc.engine_client import EngineClient
 from legato.ipc.messages import AddRequest, Ready
 from legato.tokenization.chat_template import ChatTemplate
 from legato.tokenization.grammar_check import GrammarChecker

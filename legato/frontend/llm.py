@@ -15,7 +15,7 @@ from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.core.settings import resolve_settings, unknown_variables
 from legato.frontend.generator import ChatMessage, Prompt, TextDelta, Usage
 from legato.frontend.open_llm import open_llm
-from legato.ipc.client import EngineClient
+from legato.ipc.engine_client import EngineClient
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from legato.core.config import EngineConfig
 from legato.core.errors import ConfigError
-from legato.ipc.client import EngineClient, ProcessClient
+from legato.ipc.client import ProcessClient
+from legato.ipc.engine_client import EngineClient
 from legato.modelfiles.catalog import resolve
 from legato.modelfiles.model_config import read_model_config
 from legato.modelfiles.tokenizer_file import tokenizer_file

@@ -10,7 +10,7 @@ import pytest
 from legato.api.engine_service import EngineService
 from legato.core.config import EngineConfig, SchedulerConfig
 from legato.core.errors import ClosedError, EngineDiedError, ModelError
-from legato.ipc.client import EngineStage, EngineStatus
+from legato.ipc.engine_client import EngineStage, EngineStatus
 from legato.ipc.messages import EngineStats, Failed, Ready
 from legato.ipc.reply_router import StatsSink
 

@@ -88,6 +88,7 @@ def test_damaged_file_is_a_line_in_the_log_and_is_replaced(
     path = cache(tmp_path).path(PACKING)
     cache(tmp_path).store(PACKING, ARRAYS)
     path.write_bytes(path.read_bytes()[:-1])
+    caplog.clear()
     with caplog.at_level(logging.INFO):
         assert cache(tmp_path).load(PACKING) is None
     assert [record.getMessage() for record in caplog.records] == [

@@ -12,7 +12,7 @@ from legato.core.errors import ClosedError, NotReadyError
 from legato.core.sampling_params import SamplingParams
 from legato.engine.assembly import load_engine
 from legato.engine.inproc import InprocClient
-from legato.ipc.client import EngineStage
+from legato.ipc.engine_client import EngineStage
 from legato.ipc.messages import Accepted, AddRequest, EngineStats, Failed, TokenOutput
 from legato.ipc.reply_router import Reply
 

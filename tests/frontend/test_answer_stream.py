@@ -22,7 +22,7 @@ from legato.core.sampling_params import FinishReason, SamplingParams
 from legato.frontend.answer import Answer
 from legato.frontend.answer_stream import AnswerStream
 from legato.frontend.generator import Usage
-from legato.ipc.client import EngineStage, EngineStatus
+from legato.ipc.engine_client import EngineStage, EngineStatus
 from legato.ipc.messages import Accepted, Failed, Rejected, TokenOutput
 from legato.ipc.reply_router import Reply
 from tests.frontend.answers import gather

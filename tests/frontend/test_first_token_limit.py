@@ -11,7 +11,7 @@ import pytest
 from legato.core.errors import SlowFirstTokenError
 from legato.core.sampling_params import SamplingParams
 from legato.frontend.async_llm import AsyncLLM
-from legato.ipc.client import EngineClient
+from legato.ipc.engine_client import EngineClient
 from legato.ipc.prediction.first_token import FirstToken
 
 

@@ -15,7 +15,8 @@ import pytest
 from legato.core.config import EngineConfig
 from legato.core.errors import ClosedError, NotReadyError, RequestError
 from legato.core.sampling_params import FinishReason, SamplingParams
-from legato.ipc.client import EngineStage, ProcessClient
+from legato.ipc.client import ProcessClient
+from legato.ipc.engine_client import EngineStage
 from legato.ipc.messages import Accepted, AddRequest, EngineStats, Failed, Rejected, TokenOutput
 from legato.ipc.reply_router import Reply
 from legato.ipc.supervisor import EngineProcess, RestartBudget, start_engine
