@@ -5,6 +5,7 @@ into a folder of the run, so that those of test models do not take the place of 
 example of hypothesis has a deadline: a busy machine is no fault.
 """
 
+import logging
 import os
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -24,6 +25,17 @@ def _packed_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LEGATO_PACKED_FOLDER", str(tmp_path_factory.mktemp("packed")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """The logging that a command sets up ends with its test."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    for added in set(root.handlers).difference(handlers):
+        root.removeHandler(added)
 
 
 @pytest.fixture(scope="session")
