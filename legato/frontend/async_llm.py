@@ -20,7 +20,7 @@ from legato.core.sampling_params import SamplingParams
 from legato.frontend.answer import Answer
 from legato.frontend.answer_stream import AnswerStream
 from legato.frontend.generator import CONTEXT, ChatMessage, Prompt, TokenizerInfo, Vocabulary
-from legato.ipc.engine_client import EngineClient
+from legato.ipc.engine_client import EngineClient, EngineStage
 from legato.ipc.messages import AddRequest, Ready
 from legato.tokenization.chat_template import ChatTemplate
 from legato.tokenization.grammar_check import GrammarChecker
@@ -176,7 +176,10 @@ class AsyncLLM:
         if self.client.ready is None:
             self.client.start()
             with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.wrap_future(self.client.when_settled()), START_TIMEOUT_S)
+                async with asyncio.timeout(START_TIMEOUT_S):
+                    await asyncio.wrap_future(self.client.when_settled())
+                    while self.client.status.stage is EngineStage.LOADING:  # it has died again meanwhile
+                        await asyncio.wrap_future(self.client.when_settled())
         return self.client.wait_ready(0)
 
     async def _encode(
