@@ -50,10 +50,13 @@ class InprocClient:
             raise self._not_ready()
         return self.ready
 
-    def when_settled(self) -> "Future[None]":
-        settled: Future[None] = Future()
-        settled.set_result(None)  # it was loaded before this client was made
-        return settled
+    def when_ready(self) -> "Future[Ready]":
+        ready: Future[Ready] = Future()
+        try:
+            ready.set_result(self.wait_ready(0))  # it was loaded before this client was made
+        except NotReadyError as error:
+            ready.set_exception(error)
+        return ready
 
     def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:
         with self._lock:

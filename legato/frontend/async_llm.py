@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from legato.core.sampling_params import SamplingParams
 from legato.frontend.answer import Answer
 from legato.frontend.answer_stream import AnswerStream
 from legato.frontend.generator import CONTEXT, ChatMessage, Prompt, TokenizerInfo, Vocabulary
-from legato.ipc.engine_client import EngineClient, EngineStage
+from legato.ipc.engine_client import EngineClient
 from legato.ipc.messages import AddRequest, Ready
 from legato.tokenization.chat_template import ChatTemplate
 from legato.tokenization.grammar_check import GrammarChecker
@@ -173,14 +172,14 @@ class AsyncLLM:
 
     async def wait_ready(self) -> Ready:
         """What the engine can take; sleeps while it is loading. Raises NotReadyError, ClosedError."""
-        if self.client.ready is None:
-            self.client.start()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(START_TIMEOUT_S):
-                    await asyncio.wrap_future(self.client.when_settled())
-                    while self.client.status.stage is EngineStage.LOADING:  # it has died again meanwhile
-                        await asyncio.wrap_future(self.client.when_settled())
-        return self.client.wait_ready(0)
+        if (ready := self.client.ready) is not None:
+            return ready
+        self.client.start()
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                return await asyncio.wrap_future(self.client.when_ready())
+        except TimeoutError:
+            return self.client.wait_ready(0)
 
     async def _encode(
         self, prompts: Sequence[Prompt], ready: Ready, *, add_special_tokens: bool

@@ -60,7 +60,7 @@ class ProcessClient:
         self._process: EngineProcess | None = None
         self._thread: threading.Thread | None = None
         self._started_at = 0.0
-        self._unsettled: set[Future[None]] = set()  # those that wait for the end of loading
+        self._awaited: set[Future[Ready]] = set()  # of those that wait for the end of loading
 
     @property
     def status(self) -> EngineStatus:
@@ -86,19 +86,17 @@ class ProcessClient:
     def wait_ready(self, timeout_s: float) -> Ready:
         with self._changed:
             self._changed.wait_for(lambda: self._status.stage is not EngineStage.LOADING, timeout_s)
-            if self._status.stage is EngineStage.READY and self._ready is not None:
-                return self._ready
-            raise self._not_ready()
+            return self._ready_now()
 
-    def when_settled(self) -> "Future[None]":
-        settled: Future[None] = Future()
+    def when_ready(self) -> "Future[Ready]":
+        ready: Future[Ready] = Future()
         with self._changed:
             if self._status.stage is EngineStage.LOADING:
-                self._unsettled.add(settled)
-                settled.add_done_callback(self._unsettled.discard)  # also when nobody waits any longer
+                self._awaited.add(ready)
+                ready.add_done_callback(self._awaited.discard)  # also when nobody waits any longer
             else:
-                settled.set_result(None)
-        return settled
+                self._tell(ready)
+        return ready
 
     def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:
         try:
@@ -151,6 +149,7 @@ class ProcessClient:
                 self._outbox.put(encode_frame([Shutdown()]))
             process, thread = self._process, self._thread
             grace_s = 0.0 if self._ready is None else 1.0  # while it loads, it listens to nobody
+            self._ready = None
         self._router.fail_all(self._status.detail)  # now: the engine may be in the middle of a long step
         if process is not None:
             process.end(grace_s)
@@ -261,7 +260,7 @@ class ProcessClient:
             case Ready():
                 self._router.begin(message)
                 with self._changed:
-                    self._ready = message
+                    self._ready = None if self._is_closed else message
                     self._was_ready = True
                 seconds = time.perf_counter() - self._started_at
                 logger.info("start: waiting for work, %.2f s after the start of the engine", seconds)
@@ -283,9 +282,21 @@ class ProcessClient:
         self._status = EngineStatus(stage, detail, is_second=self._was_ready)
         self._changed.notify_all()
         if stage is not EngineStage.LOADING:
-            for settled in list(self._unsettled):
-                if settled.set_running_or_notify_cancel():
-                    settled.set_result(None)
+            for ready in list(self._awaited):
+                if ready.set_running_or_notify_cancel():
+                    self._tell(ready)
+
+    def _tell(self, waiting: "Future[Ready]") -> None:
+        try:
+            waiting.set_result(self._ready_now())
+        except NotReadyError as error:
+            waiting.set_exception(error)
+
+    def _ready_now(self) -> Ready:
+        """Needs the lock. Raises NotReadyError, ClosedError."""
+        if self._status.stage is EngineStage.READY and self._ready is not None:
+            return self._ready
+        raise self._not_ready()
 
     def _not_ready(self) -> NotReadyError:
         status = self._status

@@ -55,8 +55,8 @@ class EngineClient(Protocol):
         """Sleep until the engine waits for work. Raises NotReadyError when it will not, or not in time."""
         ...
 
-    def when_settled(self) -> "Future[None]":
-        """Done as soon as the engine does not load: wait_ready(0) then says what came of it."""
+    def when_ready(self) -> "Future[Ready]":
+        """What wait_ready() ends with, when nothing limits its time."""
         ...
 
     def submit(self, requests: Sequence[AddRequest], sink: Sink) -> None:

@@ -12,6 +12,7 @@ from legato.core.errors import NotReadyError, OverloadedError, RequestError
 from legato.core.sampling_params import SamplingParams
 from legato.frontend.async_llm import AsyncLLM
 from legato.frontend.generator import CONTEXT
+from legato.ipc.messages import Ready
 from tests.frontend.answers import Answered, answer_to, answers_to
 from tests.frontend.conftest import OpenModel
 from tests.tiny_model import MAX_MODEL_LEN, write_tiny_model
@@ -137,32 +138,32 @@ def test_waiting_for_the_engine_takes_no_thread_and_leaves_nothing_behind(
     llm: AsyncLLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready, llm.client.ready = llm.client.ready, None  # type: ignore[misc]
-    settled: Future[None] = Future()
-    monkeypatch.setattr(llm.client, "when_settled", lambda: settled)
+    engine: Future[Ready] = Future()
+    monkeypatch.setattr(llm.client, "when_ready", lambda: engine)
 
     async def main() -> None:
         before = threading.active_count()
         waiting = [asyncio.create_task(llm.wait_ready()) for _ in range(20)]
         await asyncio.sleep(0)
         assert threading.active_count() == before
-        llm.client.ready = ready  # type: ignore[misc]
-        settled.set_running_or_notify_cancel()
-        settled.set_result(None)
+        engine.set_running_or_notify_cancel()
+        engine.set_result(ready)
         assert await asyncio.gather(*waiting) == [ready] * 20
 
     asyncio.run(main())
+    llm.client.ready = ready  # type: ignore[misc]
 
 
-def test_engine_that_does_not_settle_in_time_is_not_ready(
+def test_engine_that_is_not_loaded_in_time_is_not_ready(
     llm: AsyncLLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("legato.frontend.async_llm.START_TIMEOUT_S", 0)
     ready, llm.client.ready = llm.client.ready, None  # type: ignore[misc]
-    settled: Future[None] = Future()
-    monkeypatch.setattr(llm.client, "when_settled", lambda: settled)
+    engine: Future[Ready] = Future()
+    monkeypatch.setattr(llm.client, "when_ready", lambda: engine)
     with pytest.raises(NotReadyError):
         asyncio.run(llm.wait_ready())
-    assert settled.cancelled()
+    assert engine.cancelled()
     llm.client.ready = ready  # type: ignore[misc]
 
 

@@ -196,6 +196,35 @@ def test_engine_that_hangs_at_work_is_replaced(tiny_model: Path, engines: Engine
     client.close()
 
 
+def test_who_waits_is_told_of_the_engine_that_works_and_of_none_that_dies_before(
+    tiny_model: Path, engines: Engines
+) -> None:
+    may_start = threading.Semaphore(1)
+
+    def spawn() -> EngineProcess:
+        may_start.acquire(timeout=20)
+        return engines()
+
+    budget = RestartBudget(delays_s=[0.0] * 5)
+    client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=spawn, budget=budget)
+    client.start()
+    client.wait_ready(30)
+    engines.started[0].process.kill()
+    wait_until(lambda: client.status.stage is EngineStage.LOADING)
+    waiting = client.when_ready()
+    may_start.release()
+    wait_until(lambda: len(engines.started) == 2)
+    engines.started[1].process.kill()  # while it loads
+    may_start.release()
+    ready = waiting.result(timeout=30)
+    assert len(engines.started) == 3
+    engines.started[2].process.kill()
+    wait_until(lambda: client.ready is None)
+    assert ready.vocab_size > 0  # also a moment later: what the next engine takes is the same
+    may_start.release()
+    client.close()
+
+
 def test_engine_that_keeps_dying_is_given_up(tiny_model: Path, engines: Engines) -> None:
     budget = RestartBudget(delays_s=[0.0])
     client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=engines, budget=budget)
@@ -232,7 +261,8 @@ def test_fault_of_the_client_itself_ends_the_start(
 
     client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=spawn)
     client.start()
-    client.when_settled().result(timeout=20)
+    with pytest.raises(NotReadyError, match="a planted fault"):
+        client.when_ready().result(timeout=20)
     assert client.status.stage is EngineStage.FAILED
     with pytest.raises(NotReadyError, match="a planted fault"):
         client.wait_ready(0)
@@ -264,16 +294,15 @@ def test_who_waits_for_the_start_is_told_of_its_end_and_may_leave(tiny_model: Pa
         return start_engine()
 
     client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=spawn)
-    assert client.when_settled().done()  # nothing is on its way
+    assert isinstance(client.when_ready().exception(0), NotReadyError)  # nothing is on its way
     client.start()
-    waiting, left = client.when_settled(), client.when_settled()
+    waiting, left = client.when_ready(), client.when_ready()
     assert left.cancel()
-    assert client._unsettled == {waiting}
+    assert client._awaited == {waiting}
     may_spawn.set()
-    waiting.result(timeout=30)
-    assert client.wait_ready(0).vocab_size > 0
+    assert waiting.result(timeout=30).vocab_size > 0
     client.close()
-    assert client.when_settled().done()
+    assert isinstance(client.when_ready().exception(0), ClosedError)
     with pytest.raises(ClosedError):
         client.query_stats(lambda _: None)
 
