@@ -96,7 +96,7 @@ class EngineConfig:
         aliases=("--max-running-requests", "-np"),
     )
     max_num_batched_tokens: int = flag(
-        512, "tokens that one step computes at most", least=1, aliases=("--chunked-prefill-size",)
+        128, "tokens that one step computes at most", least=1, aliases=("--chunked-prefill-size",)
     )
     mixed_prefill_tokens: int = flag(
         128,
@@ -105,7 +105,8 @@ class EngineConfig:
     )
     long_prefill_token_threshold: int | None = flag(
         None,
-        "tokens of one prompt in a step while others wait; by default half of the room in the step",
+        "tokens of one prompt in a step while others wait; by default half of the room in the step, or"
+        " the whole rest of a prompt that fits",
         type=int,
         least=1,
     )

@@ -225,6 +225,7 @@ class Scheduler:
         if draft.chunks or self.tenants.have_names:  # every stream waits for this step, or a tenant may come
             draft.tokens_left = min(draft.tokens_left, self.config.mixed_prefill_tokens)
         draft.fair_share = self.config.long_prefill_tokens or max(1, draft.tokens_left // 2)
+        draft.may_complete = self.config.long_prefill_tokens is None
         half_prefilled = self._half_prefilled()
         half_prefilled.sort(key=draft.is_heavy)  # stable: by age where nobody is
         for request in half_prefilled:

@@ -16,7 +16,8 @@ class StepDraft:
         self.step = step
         self.tokens_left = max_tokens
         self.scores_left = max_scores
-        self.fair_share = max_tokens  # tokens of one prompt while others wait
+        self.fair_share = max_tokens  # tokens of one prompt while others wait,
+        self.may_complete = False  # or all that are left of it, where they fit
         self.fair_scores = max(1, max_scores // 2)  # likewise
         self.chunks: dict[str, ScheduledChunk] = {}
         self.light: frozenset[str] = frozenset()  # tenants whom others must leave room; empty: no such limit
@@ -51,7 +52,9 @@ class StepDraft:
         """Known tokens that the request may have of what is left; 0 if others have the scores it needs."""
         num_tokens, num_scores = self.room_for(request), self.scores_left
         if others_wait:
-            num_tokens, num_scores = min(num_tokens, self.fair_share), min(num_scores, self.fair_scores)
+            fits = self.may_complete and len(request.token_ids) - request.device_len <= num_tokens
+            num_tokens = num_tokens if fits else min(num_tokens, self.fair_share)
+            num_scores = min(num_scores, self.fair_scores)
         if request.is_scoring:
             scored_end = max(request.device_len, request.scored_len) + num_scores
             if scored_end < request.score_end:

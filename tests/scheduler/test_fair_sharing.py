@@ -101,7 +101,7 @@ def test_tenants_end_up_with_the_same_number_of_rows_and_no_more_is_taken() -> N
 def test_greedy_tenant_yields_pages() -> None:
     driver = Driver(make_scheduler(num_pages=16, page_size=4, max_step_tokens=16))
     greedy = add(driver.scheduler, "greedy", *[(14, 4)] * 4)
-    run_alone(driver, 4)
+    run_alone(driver, 3)
     add(driver.scheduler, "light", (8, 2))
 
     assert driver.step()["light0"] == 8

@@ -59,6 +59,14 @@ def test_given_length_of_a_prompts_chunk_holds_while_others_wait_in_any_step() -
     assert driver.step() == {"a": 3, "b": 3}
 
 
+def test_prompt_whose_rest_fits_gets_it_whole_though_others_wait() -> None:
+    driver = Driver(make_scheduler(max_step_tokens=16))
+    for name, prompt_len in (("a", 14), ("b", 20), ("c", 6)):
+        driver.scheduler.add(make_request(name, prompt_len, max_tokens=1))
+    assert driver.step() == {"a": 14, "b": 2}  # not 8 of each, to come both in the next step
+    assert driver.step() == {"b": 8, "c": 6}
+
+
 def test_more_decodes_than_the_budget_take_turns_longest_waiting_first() -> None:
     driver = Driver(make_scheduler(max_step_tokens=2, batching="prefill-first"))
     for name in "abc":

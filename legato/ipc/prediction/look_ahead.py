@@ -103,9 +103,11 @@ class LookAhead:
         if room <= 0:
             return 0
         share, left = config.long_prefill_tokens or max(1, room // 2), room
+        may_complete = config.long_prefill_tokens is None
         for prompt in self._in_turn(config.max_num_seqs - num_decodes - len(self._computing)):
             others_wait = len(self._computing) > 1 or bool(self._queue)
-            chunk_len = min(prompt.left_len, left, share if others_wait else left)
+            is_short = may_complete and prompt.left_len <= left
+            chunk_len = min(prompt.left_len, left, share if others_wait and not is_short else left)
             prompt.left_len -= chunk_len
             left -= chunk_len
             if prompt.left_len == 0:
