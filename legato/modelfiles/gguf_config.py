@@ -29,17 +29,14 @@ OPTIONAL = {
     "attention.scale": "attention_multiplier",
     "attn_logit_softcapping": "attn_logit_softcapping",
     "embedding_scale": "embedding_multiplier",
+    "expert_feed_forward_length": "moe_intermediate_size",
     "final_logit_softcapping": "final_logit_softcapping",
     "logit_scale": "logits_scaling",
     "residual_scale": "residual_multiplier",
     "rope.freq_base": "rope_theta",
     "rope.freq_base_swa": "rope_local_base_freq",
 }
-EXPERTS = {  # of those that have some
-    "expert_count": "num_experts",
-    "expert_used_count": "num_experts_per_tok",
-    "expert_feed_forward_length": "moe_intermediate_size",
-}
+EXPERTS = {"expert_count": "num_experts", "expert_used_count": "num_experts_per_tok"}
 ROPE_SCALING = {
     "attn_factor": "attention_factor",
     "factor": "factor",
@@ -139,10 +136,7 @@ def _experts(metadata: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """What llama.cpp computes of the families that we read: a row's shares sum to 1."""
     if not metadata.get(f"{prefix}expert_count"):
         return {}
-    found = {
-        name: _number(metadata, prefix + key) for key, name in EXPERTS.items() if prefix + key in metadata
-    }
-    return found | {"norm_topk_prob": True}
+    return {name: _number(metadata, prefix + key) for key, name in EXPERTS.items()} | {"norm_topk_prob": True}
 
 
 def _rope_scaling(header: GgufHeader, prefix: str, path: Path) -> dict[str, Any]:

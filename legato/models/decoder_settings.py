@@ -112,14 +112,23 @@ def read_window(settings: Settings, *, default: int | None = None) -> int | None
     return settings.whole("sliding_window") if settings.get("sliding_window") else None
 
 
-def read_mixture(settings: Settings, *, width: int, is_normalized: bool) -> Mixture:
-    """The experts of a layer that has some: how many goes by two names, whatever the family."""
-    name = "num_experts" if settings.get("num_experts") is not None else "num_local_experts"
+def read_mixture(
+    settings: Settings, *, width: int, is_normalized: bool, num_experts: int, top_k: int
+) -> Mixture:
+    """The experts of a layer that has some; their number goes by two names in either family.
+
+    num_experts, top_k  where the settings do not say
+    """
+    name, other = "num_experts", settings.get("num_local_experts")
+    if settings.get(name) is None:
+        name = "num_local_experts"
+    elif other is not None:
+        settings.refuse(name, other)
     num_layers = read_num_layers(settings)
-    num_experts = settings.whole(name, most=MAX_EXPERTS)
+    num_experts = settings.whole(name, num_experts, most=MAX_EXPERTS)
     if num_layers * num_experts > MAX_EXPERTS:
         raise settings.error(
             f"{name} is {num_experts} in {num_layers} layers: more than {MAX_EXPERTS} in all"
         )
-    top_k = settings.whole("num_experts_per_tok", most=num_experts)
+    top_k = settings.whole("num_experts_per_tok", top_k, most=num_experts)
     return Mixture(num_experts=num_experts, top_k=top_k, width=width, is_normalized=is_normalized)

@@ -37,8 +37,9 @@ class StoredTensors:
 
     others    ways in which they may lie instead: what differs from `tensors` in each
     head_dim  of interleaved rows
-    prefixes  what names may begin with: the first is what `tensors` has; a file may have another instead
-    harmless  ends of names that a file may hold beside: nothing that a program needs
+    prefixes  what names may begin with: the first is what `tensors` has; a file may have another instead.
+              One that ends with a dot and the first means that all names lie below another
+    harmless  parts of names that a file may hold beside: nothing that a program needs
     """
 
     tensors: Mapping[str, StoredTensor]
@@ -55,11 +56,12 @@ class StoredTensors:
     def of(self, weight_name: str, prefix: str) -> StoredTensor:
         """Where the weight of that name is in a file whose names have this prefix."""
         layer, expert = LAYER.search(weight_name), EXPERT.search(weight_name)
-        key = EXPERT.sub("experts.{e}.", LAYER.sub("layers.{i}.", weight_name))
-        tensor = self.tensors[key]
-        name = tensor.name.replace("{i}", layer[1] if layer else "").replace(
-            "{e}", expert[1] if expert else ""
-        )
-        if self.prefixes[0] and name.startswith(self.prefixes[0]):
-            name = prefix + name.removeprefix(self.prefixes[0])
+        tensor = self.tensors[EXPERT.sub("experts.{e}.", LAYER.sub("layers.{i}.", weight_name))]
+        name, usual = tensor.name, self.prefixes[0]
+        for mark, match in (("{i}", layer), ("{e}", expert)):
+            name = name.replace(mark, match[1] if match else "")
+        if usual and name.startswith(usual):
+            name = prefix + name.removeprefix(usual)
+        elif usual and prefix.endswith(f".{usual}"):
+            name = prefix.removesuffix(usual) + name
         return replace(tensor, name=name, expert=int(expert[1]) if expert else 0)

@@ -225,8 +225,8 @@ def test_gguf_of_fewer_experts_than_its_header_says_is_named(tmp_path: Path) -> 
     ("change", "complaint"),
     [
         ({"num_experts_per_tok": 5}, "num_experts_per_tok is 5, not a whole number from 1 to 4"),
-        ({"num_experts_per_tok": None}, "num_experts_per_tok is missing"),
-        ({"num_experts": None}, "num_local_experts is missing"),
+        ({"num_experts_per_tok": None}, "num_experts_per_tok is 8, not a whole number from 1 to 4"),
+        ({"num_local_experts": 5}, "num_experts = 4 is not supported, only 5"),
         ({"num_experts": 2**16}, "num_experts is 65536 in 2 layers: more than 65536 in all"),
         ({"mlp_only_layers": 1}, "mlp_only_layers is 1, no list of layers"),
         ({"decoder_sparse_step": 0}, "decoder_sparse_step is 0"),

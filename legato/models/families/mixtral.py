@@ -26,7 +26,7 @@ def describe(settings: Settings) -> Described:
     layer = Layer(
         rope_of(settings, default_theta=1e6),
         read_window(settings),
-        read_mixture(settings, width=width, is_normalized=True),
+        read_mixture(settings, width=width, is_normalized=True, num_experts=8, top_k=2),
     )
     config = read_decoder(
         settings,

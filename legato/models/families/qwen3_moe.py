@@ -31,7 +31,8 @@ def read_layers(settings: Settings) -> tuple[Layer, ...]:
     if not settings.flag("use_sliding_window"):
         window = None
     width = settings.whole("moe_intermediate_size", 768)
-    mixture = read_mixture(settings, width=width, is_normalized=settings.flag("norm_topk_prob"))
+    is_normalized = settings.flag("norm_topk_prob")
+    mixture = read_mixture(settings, width=width, is_normalized=is_normalized, num_experts=128, top_k=8)
     step = settings.whole("decoder_sparse_step", 1)
     dense = settings.get("mlp_only_layers", [])
     if not isinstance(dense, list):
