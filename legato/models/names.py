@@ -11,6 +11,10 @@ from legato.program.stored_tensors import StoredTensor
 
 Tensors = Mapping[str, StoredTensor]
 
+# Of models that see images too: their text lies below a name of its own, and the rest is not served.
+HF_PREFIXES = ("model.", "", "language_model.model.", "model.language_model.")
+IMAGE_TENSORS = ("vision_tower.", "multi_modal_projector.")
+
 _HF_LAYER = {
     "input_norm": "input_layernorm",
     "q_proj": "self_attn.q_proj",

@@ -27,8 +27,9 @@ class StoredTensors:
     """The tensors of a file format by the names that programs give weights; `{i}` is a layer in both.
 
     head_dim  of interleaved rows
-    prefixes  what names may begin with: the first is what `tensors` has; a file may have another instead
-    harmless  ends of names that a file may hold beside: nothing that a program needs
+    prefixes  what names may begin with: the first is what `tensors` has; a file may have another instead.
+              One that ends with a dot and the first means that all names lie below another
+    harmless  parts of names that a file may hold beside: nothing that a program needs
     """
 
     tensors: Mapping[str, StoredTensor]
@@ -41,7 +42,9 @@ class StoredTensors:
         match = LAYER.search(weight_name)
         layer = match[1] if match else ""
         tensor = self.tensors[LAYER.sub("layers.{i}.", weight_name)]
-        name = tensor.name.replace("{i}", layer)
-        if self.prefixes[0] and name.startswith(self.prefixes[0]):
-            name = prefix + name.removeprefix(self.prefixes[0])
+        name, usual = tensor.name.replace("{i}", layer), self.prefixes[0]
+        if usual and name.startswith(usual):
+            name = prefix + name.removeprefix(usual)
+        elif usual and prefix.endswith(f".{usual}"):
+            name = prefix.removesuffix(usual) + name
         return StoredTensor(name, tensor.is_transposed, tensor.is_interleaved, tensor.adds_one)

@@ -16,6 +16,8 @@ from legato.weights.folder_tensors import open_folder
 from legato.weights.gguf_tensors import GgufFile, split_half_rows
 from legato.weights.quantized_folder import open_quantized
 
+SHOWN_NAMES = 3
+
 logger = logging.getLogger(__name__)
 
 
@@ -67,11 +69,7 @@ def _load(
     for name, tensor in places.items():
         _check(file_of(tensor.name), weights[name], tensor, headers)
     used = {tensor.name for tensor in places.values()} | {tensors.of("lm_head", prefix).name}
-    for extra in sorted(headers.keys() - used):
-        if not extra.endswith(tensors.harmless):
-            if extra.endswith(".bias") and not path.is_dir():  # no setting says that it is not to be added
-                raise ModelError(f"{path}: tensor {extra!r}: this architecture has no such bias")
-            logger.warning("%s: tensor %r is not used by this architecture", path, extra)
+    _tell_extra(path, sorted(headers.keys() - used), tensors.harmless)
 
     def read_checked(name: str) -> StoredWeight:
         tensor = places[name]
@@ -83,6 +81,17 @@ def _load(
 
     turned = {name: _turned_header(headers[tensor.name], tensor) for name, tensor in places.items()}
     return StoredWeights(turned, read_checked)
+
+
+def _tell_extra(path: Path, names: list[str], harmless: tuple[str, ...]) -> None:
+    """Warn of tensors that are not used, in one line. Raises ModelError for one that would have to be."""
+    names = [name for name in names if not any(part in name for part in harmless)]
+    for name in names:
+        if name.endswith(".bias") and not path.is_dir():  # no setting says that it is not to be added
+            raise ModelError(f"{path}: tensor {name!r}: this architecture has no such bias")
+    if names:
+        shown = ", ".join(map(repr, names[:SHOWN_NAMES])) + (", …" if len(names) > SHOWN_NAMES else "")
+        logger.warning("%s: %d tensors are not used by this architecture: %s", path, len(names), shown)
 
 
 def _prefix(

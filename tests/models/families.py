@@ -105,16 +105,23 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> class of transfor
 
 
 def make(name: str) -> PreTrainedModel:
+    return make_with(*FAMILIES[name])
+
+
+def head_class(family: str) -> str:
+    return "GPT2LMHeadModel" if family == "GPT2" else f"{family}ForCausalLM"
+
+
+def make_with(family: str, settings: dict[str, Any]) -> PreTrainedModel:
     """A model whose every weight is random, those of norms and biases too."""
-    family, settings = FAMILIES[name]
     torch.manual_seed(0)
     config_class = getattr(transformers, f"{family}TextConfig" if family == "Gemma3" else f"{family}Config")
-    head = "GPT2LMHeadModel" if family == "GPT2" else f"{family}ForCausalLM"
-    model = getattr(transformers, head)(config_class(**settings)).eval()
+    model = getattr(transformers, head_class(family))(config_class(**settings)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter += torch.randn_like(parameter) / 5
+    assert isinstance(model, PreTrainedModel)
     return model
 
 
