@@ -21,7 +21,12 @@ MIXTRAL = {"architectures": ["MixtralForCausalLM"], "num_local_experts": 4, "num
 
 
 def write_tiny_model(
-    folder: Path, *, has_tokenizer: bool = True, chat_template: str | None = CHAT_TEMPLATE, **changes: Any
+    folder: Path,
+    *,
+    has_tokenizer: bool = True,
+    chat_template: str | None = CHAT_TEMPLATE,
+    seed: int = 3,
+    **changes: Any,
 ) -> Path:
     """Two layers, a vocabulary of bytes and a few pieces, weights that make varied answers.
 
@@ -47,7 +52,7 @@ def write_tiny_model(
             folder / "tokenizer_config.json", {"chat_template": chat_template} if chat_template else {}
         )
     model = build_model(read_hf_config(folder))
-    random = np.random.default_rng(3)
+    random = np.random.default_rng(seed)
     tensors = {}
     for weight in dict.fromkeys(weight for op in model.program.ops for weight in weights_of(op)):
         values = random.standard_normal(weight.shape, dtype=np.float32)
