@@ -86,9 +86,21 @@ struct Product {
 
     // [num_rows, outputs], of rows [first, first + num_rows) of x.
     Floats operator()(const Floats& x, int64_t first, int64_t num_rows) const {
-        Floats out(static_cast<size_t>(num_rows * matrix.outputs), NAN);
-        const auto company = rows(x, first, num_rows);
-        kernels.linear(packed.weight(), company.activations(), nullptr, out.data(), matrix.outputs, false, 0, packed.num_panels());
+        return of(rows(x, first, num_rows).activations());
+    }
+
+    // The same of rows that lie among all of x, as those of an expert lie among others'.
+    Floats among_all(const Floats& x, int64_t first, int64_t num_rows) const {
+        const auto all = rows(x, 0, kNumRows);
+        auto these = all.activations();
+        these.first_row = first;
+        these.rows = num_rows;
+        return of(these);
+    }
+
+    Floats of(const Activations& activations) const {
+        Floats out(static_cast<size_t>(activations.rows * matrix.outputs), NAN);
+        kernels.linear(packed.weight(), activations, nullptr, out.data(), matrix.outputs, false, 0, packed.num_panels());
         return out;
     }
 };
@@ -119,6 +131,7 @@ void check_company(const Product& product, const Floats& x, const Floats& wanted
             const auto found = product(x, first, height);
             check(same_bits(found.data(), wanted.data() + first * outputs, found.size()),
                   product.what + ": bits among " + std::to_string(height));
+            check(same_bits(product.among_all(x, first, height), found), product.what + ": bits where they lie");
         }
     }
     for (int64_t row = 0; row < kNumRows; ++row) {
