@@ -9,7 +9,6 @@ import legato.engine.assembly as assembly
 from legato.core.config import EngineConfig
 from legato.core.errors import ConfigError, ModelError
 from legato.engine.assembly import (
-    GIB,
     load_engine,
     resolve_cache,
     resolve_max_model_len,

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from legato.cli.options import add_settings, resolve
-from legato.cli.progress import Progress
 from legato.core.config import DEFAULT_MODEL, EngineConfig
 from legato.core.errors import ConfigError
 from legato.modelfiles import catalog
 from legato.observability.logs import set_up_logging
+from legato.observability.progress import Progress
 
 if TYPE_CHECKING:
     from legato.cli.models.fidelity import Fidelity
