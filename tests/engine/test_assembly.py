@@ -20,6 +20,7 @@ from tests.engine.runs import build_engine
 from tests.fakes import random_model
 from tests.model_builders import TINY_LLAMA, write_json
 
+GIB = 2**30
 CONFIG, _ = random_model(seed=0, num_layers=1, vocab_size=16)
 MODEL = build_model(CONFIG)  # one token of K/V takes 2 * 3 * 64 * 4 bytes
 TOKEN_BYTES = 1536

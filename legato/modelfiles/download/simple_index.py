@@ -29,8 +29,8 @@ class SimpleIndex:
     """An index that can be asked without a client. Raises NoWayError where only the client can ask it."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self._url = settings.get("index-url", PUBLIC_INDEX).rstrip("/") + "/"
-        parts = urlsplit(self._url)
+        self.url = settings.get("index-url", PUBLIC_INDEX).rstrip("/") + "/"
+        parts = urlsplit(self.url)
         if own := [name for name in CLIENTS_OWN if name in settings]:
             raise NoWayError(f"the package client has a {own[0]} of its own")
         if parts.scheme not in ("http", "https") or "@" in parts.netloc:
@@ -43,9 +43,7 @@ class SimpleIndex:
 
     def find(self, wheel: Wheel) -> str:
         """The address of a wheel. Raises NoWayError where it is not, or the index cannot be asked."""
-        request = urllib.request.Request(
-            urljoin(self._url, f"{wheel.name}/"), headers={"Accept": "text/html"}
-        )
+        request = urllib.request.Request(urljoin(self.url, f"{wheel.name}/"), headers={"Accept": "text/html"})
         try:
             with self.opener.open(request, timeout=TIMEOUT_S) as response:
                 page, base = response.read(MAX_PAGE_BYTES), str(response.url)

@@ -89,6 +89,7 @@ def _copy(
         if not chunk:
             return "the server ended it"
         file.write(chunk)
+        file.flush()  # whatever ends this process, it is here
     tell(num_bytes)
     return ""
 
