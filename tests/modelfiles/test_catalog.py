@@ -173,9 +173,7 @@ def test_hub_files_are_compared_with_the_hashes_that_name_them(tmp_path: Path) -
     assert catalog.verify("org/name", files)
 
     (blobs / "9e26dfeeb6e641a33dae4961196235bdb965b21b").write_bytes(b"[]")
-    with pytest.raises(
-        ModelError, match=r"generation_config\.json is damaged.*legato models remove org/name"
-    ):
+    with pytest.raises(ModelError, match=r"generation_config\.json is damaged.*models remove org/name"):
         catalog.verify("org/name", files)
 
 
