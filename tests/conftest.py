@@ -1,14 +1,15 @@
 """What every test finds.
 
-Numpy's BLAS gets one thread, as in the engine process; set before any test imports numpy. Weights are packed
-into a folder of the run, so that those of test models do not take the place of what the user has kept. No
-example of hypothesis has a deadline: a busy machine is no fault.
+Numpy's BLAS gets one thread, as in the engine process, and torch one too: several would wait for those of
+other tests. Set before any test imports them. Weights are packed into a folder of the run, so that those of
+test models do not take the place of what the user has kept. No example of hypothesis has a deadline: a busy
+machine is no fault.
 """
 
 import logging
 import os
 
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,14 +3,57 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from legato.core.errors import ModelError, RequestError
+from legato.core.errors import ModelError, RequestError, brief
 from legato.core.sampling_params import SamplingParams
 from legato.modelfiles.model_config import ModelConfig
 
 SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+BESIDE_TEXT = ("bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings")  # as in text_config
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """What kind of model text_config is of, and what it means where it is silent, as saved files are."""
+
+    model_type: str
+    defaults: Mapping[str, Any]
+
+
+TEXT_PARTS = {  # of models that see images too; the defaults are those of transformers' classes
+    "Gemma3ForConditionalGeneration": TextPart(
+        "gemma3_text",
+        {
+            "head_dim": 256,
+            "hidden_size": 2304,
+            "intermediate_size": 9216,
+            "max_position_embeddings": 131_072,
+            "num_attention_heads": 8,
+            "num_hidden_layers": 26,
+            "num_key_value_heads": 4,
+            "query_pre_attn_scalar": 256,
+            "sliding_window": 4096,
+            "vocab_size": 262_208,
+        },
+    ),
+    "Mistral3ForConditionalGeneration": TextPart(
+        "mistral",
+        {
+            "hidden_size": 4096,
+            "intermediate_size": 14_336,
+            "max_position_embeddings": 131_072,
+            "num_attention_heads": 32,
+            "num_hidden_layers": 32,
+            "num_key_value_heads": 8,
+            "sliding_window": 4096,
+            "vocab_size": 32_000,
+        },
+    ),
+}
 
 logger = logging.getLogger(__name__)
 
@@ -40,19 +83,38 @@ def read_hf_config(path: Path) -> ModelConfig:
             " Hugging Face layout; a model in one .gguf file is named by the path of that file"
         )
     config = read_json(path / "config.json")
+    architecture = _architecture(config)
+    settings = _text_settings(config, architecture)
     generation = read_json_if_present(path / "generation_config.json")
     return ModelConfig(
-        architecture=_architecture(config),
+        architecture=architecture,
         file_format="hf",
         source=str(path / "config.json"),
-        settings=config,
-        vocab_size=_vocab_size(config),
+        settings=settings,
+        vocab_size=_vocab_size(settings),
         eos_ids=frozenset(
-            [*_ids(config, "eos_token_id"), *_ids(generation, "eos_token_id"), *_tokenizer_eos_ids(path)]
+            [*_ids(settings, "eos_token_id"), *_ids(generation, "eos_token_id"), *_tokenizer_eos_ids(path)]
         ),
-        bos_id=next(_ids(config, "bos_token_id"), None),
+        bos_id=next(_ids(settings, "bos_token_id"), None),
         sampling_defaults=read_sampling_defaults(path),
     )
+
+
+def _text_settings(config: Mapping[str, Any], architecture: str) -> Mapping[str, Any]:
+    """The settings of the text; the config itself for a model of text alone.
+
+    Raises ModelError when there is no such part, or one of another kind of model.
+    """
+    part = TEXT_PARTS.get(architecture)
+    if part is None:
+        return config
+    text = config.get("text_config")
+    kind = text.get("model_type", part.model_type) if isinstance(text, Mapping) else None
+    if not isinstance(text, Mapping) or kind != part.model_type:
+        shown = brief(repr(kind)) if isinstance(text, Mapping) else "missing"
+        raise ModelError(f"text_config of {architecture} is {shown}, and only {part.model_type!r} is read")
+    outer = {name: config[name] for name in BESIDE_TEXT if name in config}
+    return {**part.defaults, **text, **outer}
 
 
 def _architecture(config: Mapping[str, Any]) -> str:

@@ -55,23 +55,35 @@ def read_rope(
     *,
     parameters: Mapping[str, Any] | None = None,
     default_theta: float = 10_000.0,
+    may_be_partial: bool = False,
 ) -> RopeConfig:
-    """The rotation of the layers that `parameters` are of. Raises ModelError for one that is not built."""
+    """The rotation of the layers that `parameters` are of. Raises ModelError for one that is not built.
+
+    may_be_partial  whether a part of each head may be left as it is
+    """
     outer_theta = settings.number("rope_theta", default_theta)
-    outer_share = settings.number("partial_rotary_factor", 1.0)
     trained_len = settings.whole("original_max_position_embeddings", max_position)
     given = rope_parameters(settings) if parameters is None else parameters
     rope = Settings(given, f"{settings.source}: rope_parameters")
     kind = rope.choice("rope_type", SCALINGS, rope.get("type", "default"))
-    theta, share = rope.number("rope_theta", outer_theta), rope.number("partial_rotary_factor", outer_share)
-    width = int(head_dim * share)
-    if width % 2 or not 0 < width <= head_dim:
-        raise settings.error(f"{width} dimensions of a head of {head_dim} cannot be rotated in pairs")
+    theta = rope.number("rope_theta", outer_theta)
+    width = _rotated_width(settings, rope, head_dim, may_be_partial=may_be_partial)
     trained_len = rope.whole("original_max_position_embeddings", trained_len)
     plain = Plain(plain_frequencies(width, theta), theta, max_position, trained_len)
     scaled = SCALINGS[kind](rope, plain)
     rope.refuse_unread()
     return RopeConfig(head_dim, scaled.frequencies, scaled.max_position, scaled.magnitude)
+
+
+def _rotated_width(settings: Settings, rope: Settings, head_dim: int, *, may_be_partial: bool) -> int:
+    name = "partial_rotary_factor"
+    if not may_be_partial:
+        rope.refuse(name, 1, 1.0)
+        settings.refuse(name, 1, 1.0)
+    width = int(head_dim * rope.number(name, settings.number(name, 1.0)))
+    if width % 2 or not 0 < width <= head_dim:
+        raise settings.error(f"{width} dimensions of a head of {head_dim} cannot be rotated in pairs")
+    return width
 
 
 def _default(rope: Settings, plain: Plain) -> Scaled:

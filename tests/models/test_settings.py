@@ -40,7 +40,7 @@ def test_rope_theta_is_read_in_every_spelling(tmp_path: Path, spelling: dict[str
         ({"rope_scaling": {"type": "helix"}}, "rope_type = 'helix' is not supported, only 'default'"),
         ({"rope_scaling": "yarn"}, "rope_scaling = 'yarn'"),
         ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "full_attention"),
-        ({"partial_rotary_factor": 0.25}, "1 dimensions of a head of 4"),
+        ({"partial_rotary_factor": 0.25}, "partial_rotary_factor = 0.25 is not supported, only 1"),
         ({"attention_bias": "yes"}, "attention_bias is 'yes'"),
         ({"sliding_window": 4096}, "sliding_window = 4096"),
         ({"clip_qkv": 8.0}, "clip_qkv = 8.0 is not supported"),

@@ -13,7 +13,14 @@ from legato.models.decoder_settings import (
     rope_of,
 )
 from legato.models.family import Described, Family
-from legato.models.names import GGUF_TENSORS, HF_TENSORS, adding_one, layer_tensors
+from legato.models.names import (
+    GGUF_TENSORS,
+    HF_PREFIXES,
+    HF_TENSORS,
+    IMAGE_TENSORS,
+    adding_one,
+    layer_tensors,
+)
 from legato.models.rope import rope_parameters
 from legato.models.settings import Settings
 
@@ -22,13 +29,14 @@ def describe_gemma2(settings: Settings) -> Described:
     """Every second layer in a window, scores and logits capped."""
     window = read_window(settings, default=4096)
     layers = read_layers(settings, rope_of(settings), window=window, is_local=lambda layer: layer % 2 == 0)
-    return _describe(settings, layers, attention_cap=50.0, logits_cap=30.0, layers_of_27b=46)
+    cap = _read_cap(settings, "attn_logit_softcapping", 50.0)
+    return _describe(settings, layers, attention_cap=cap, logits_cap=30.0, layers_of_27b=46)
 
 
 def describe_gemma3(settings: Settings) -> Described:
     """Five layers in six in a window, with a rotation of their own; heads of q and k are normed."""
     window = read_window(settings, default=4096)
-    pattern = settings.whole("sliding_window_pattern", 6)
+    pattern = settings.whole("sliding_window_pattern", settings.get("_sliding_window_pattern", 6))
     given = rope_parameters(settings)
     is_by_kind = bool(given.keys() & {"full_attention", "sliding_attention"})
     whole = given.get("full_attention") or {} if is_by_kind else given
@@ -49,12 +57,14 @@ def _describe(
 ) -> Described:
     has_bias = settings.flag("attention_bias")
     settings.refuse("use_bidirectional_attention", False)
+    settings.get(
+        "hidden_act"
+    )  # an older name, which older files have beside hidden_activation, or alone in vain
     hidden_size = settings.whole("hidden_size")
     unit = read_head_dim(settings)
     if len(layers) == layers_of_27b:  # a .gguf file does not say it
         unit = hidden_size // settings.whole("num_attention_heads")
-    for cap, name in (("attention_cap", "attn_logit_softcapping"), ("logits_cap", "final_logit_softcapping")):
-        parts[cap] = settings.optional_number(name) if settings.has(name) else parts.get(cap)
+    parts["logits_cap"] = _read_cap(settings, "final_logit_softcapping", parts.get("logits_cap"))
     config = read_decoder(
         settings,
         is_tied=True,
@@ -68,6 +78,11 @@ def _describe(
         **parts,
     )
     return Described(decoder_program(config), config.max_position)
+
+
+def _read_cap(settings: Settings, name: str, default: float | None) -> float | None:
+    """null means none."""
+    return settings.optional_number(name) if settings.has(name) else default
 
 
 _NORMS = {
@@ -88,7 +103,9 @@ GEMMA2 = Family(
 )
 GEMMA3 = replace(
     GEMMA2,
-    hf_names=("Gemma3ForCausalLM", "gemma3_text"),
+    hf_names=("Gemma3ForCausalLM", "gemma3_text", "Gemma3ForConditionalGeneration"),
     gguf_names=("gemma3",),
     describe=describe_gemma3,
+    hf_prefixes=HF_PREFIXES,
+    harmless=IMAGE_TENSORS,
 )

@@ -14,7 +14,8 @@ def describe(settings: Settings) -> Described:
     for name in ("type", "rope_type"):
         if parameters.get(name) == "yarn":  # some early files call their longrope so
             parameters[name] = "longrope"
-    layer = Layer(rope_of(settings, parameters=parameters), read_window(settings))
+    rope = rope_of(settings, parameters=parameters, may_be_partial=True)
+    layer = Layer(rope, read_window(settings))
     config = read_decoder(
         settings,
         layers=(layer,) * read_num_layers(settings),
