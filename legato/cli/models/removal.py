@@ -8,7 +8,6 @@ from pathlib import Path
 
 from legato.core.errors import ModelError
 from legato.modelfiles import catalog, hub
-from legato.modelfiles.download.packaged_file import LOCK, exclusive
 from legato.modelfiles.folders import packed_folder
 
 
@@ -29,6 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def remove(name: str) -> int:
     """The bytes that are free now. A server that has the model goes on with it."""
+    from legato.modelfiles.download.fetching import LOCK, exclusive  # HTTP, which the list need not wait for
+
     entry, on_hub = catalog.find_entry(name), catalog.hub_name(name)
     if on_hub is not None:
         repository = hub.repository_folder(on_hub)

