@@ -53,8 +53,12 @@ def surroundings(hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
-def pull(*flags: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "legato", "models", "pull", NAME, *flags]
+def pull() -> "subprocess.CompletedProcess[str]":
+    return models("pull")
+
+
+def models(action: str, *flags: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "legato", "models", action, NAME, *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
@@ -82,6 +86,11 @@ def test_opt_of_the_hub_is_pulled_once_and_answers_as_hugging_faces(
     with torch.no_grad():
         theirs = opt[1].generate(prompt_ids, max_new_tokens=8, do_sample=False)[0, prompt_ids.shape[1] :]
     assert choice["token_ids"] == theirs.tolist()
+
+    checked = models("check", "--max-model-len", "32")
+    assert checked.returncode == 0, checked.stderr
+    assert "  hashes             as published" in checked.stdout
+    assert f"first words after: {PROMPT}" in checked.stdout
 
 
 @pytest.mark.usefixtures("surroundings")
