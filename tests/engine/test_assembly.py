@@ -59,9 +59,9 @@ def test_requests_at_once(settings: dict[str, object], num_rows: int) -> None:
 @pytest.mark.parametrize(
     ("settings", "step", "mixed", "long"),
     [
-        ({}, 512, 128, None),
+        ({}, 128, 128, None),
         ({"max_num_batched_tokens": 7}, 7, 128, None),
-        ({"mixed_prefill_tokens": 9, "long_prefill_token_threshold": 5}, 512, 9, 5),
+        ({"mixed_prefill_tokens": 9, "long_prefill_token_threshold": 5}, 128, 9, 5),
     ],
 )
 def test_tokens_of_a_step_and_of_prompts_in_it(
