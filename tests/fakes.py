@@ -47,6 +47,11 @@ def random_model(
         vocab_size=vocab_size,
         eos_ids=frozenset({2}),
     )
+    return config, natural_weights(config, seed)
+
+
+def natural_weights(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
+    """Seeded weights for any config, scaled as those of random_model."""
     rng = np.random.default_rng(seed)
     weights = {}
     for op in build_program(config).ops:
@@ -59,7 +64,7 @@ def random_model(
             elif weight.name != "embed_tokens":
                 values *= 1 / np.sqrt(weight.shape[1], dtype=np.float32)
             weights[weight.name] = values.astype(np.float32)
-    return config, weights
+    return weights
 
 
 class ByteVocabulary:

@@ -1,6 +1,7 @@
 """A small random model on disk, in Hugging Face layout, for tests with real processes."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -16,12 +17,21 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 MAX_MODEL_LEN = 512
+MIXTRAL = {"architectures": ["MixtralForCausalLM"], "num_local_experts": 4, "num_experts_per_tok": 2}
 
 
 def write_tiny_model(
-    folder: Path, *, has_tokenizer: bool = True, chat_template: str | None = CHAT_TEMPLATE
+    folder: Path,
+    *,
+    has_tokenizer: bool = True,
+    chat_template: str | None = CHAT_TEMPLATE,
+    seed: int = 3,
+    **changes: Any,
 ) -> Path:
-    """Two layers, a vocabulary of bytes and a few pieces, weights that make varied answers."""
+    """Two layers, a vocabulary of bytes and a few pieces, weights that make varied answers.
+
+    changes  settings of its config: those of MIXTRAL make it one
+    """
     tokenizer = byte_level_backend()
     config = TINY_LLAMA | {
         "hidden_size": 64,
@@ -32,6 +42,7 @@ def write_tiny_model(
         "max_position_embeddings": MAX_MODEL_LEN,
         "bos_token_id": None,
         "eos_token_id": tokenizer.token_to_id("<|end|>"),
+        **changes,
     }
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", config)
@@ -41,7 +52,7 @@ def write_tiny_model(
             folder / "tokenizer_config.json", {"chat_template": chat_template} if chat_template else {}
         )
     model = build_model(read_hf_config(folder))
-    random = np.random.default_rng(3)
+    random = np.random.default_rng(seed)
     tensors = {}
     for weight in dict.fromkeys(weight for op in model.program.ops for weight in weights_of(op)):
         values = random.standard_normal(weight.shape, dtype=np.float32)

@@ -66,10 +66,11 @@ def log_start(service: ModelService, seconds: float, error: LegatoError | None) 
 def create_app(services: Mapping[str, ModelService], server: ServerConfig) -> FastAPI:
     """The HTTP application that serves `services`, name -> service; the first is the default.
 
-    Several names may share a service. Engines start and end with the lifespan; where a caller runs none, an
-    engine starts at the first request for it. Nothing is kept outside the app: `app.state.on_start` may be
-    set before the lifespan by who tells of starts otherwise than by the log. Raises ConfigError for keys
-    that cannot be read, or for spans that nothing installed can send.
+    Several names may share a service. The default's engine starts with the lifespan, and all end with it; the
+    others', and where a caller runs no lifespan every engine, start at the first request for them. Nothing is
+    kept outside the app: `app.state.on_start` may be set before the lifespan by who tells of starts otherwise
+    than by the log. Raises ConfigError for keys that cannot be read, or for spans that nothing installed can
+    send.
     """
     models = ServedModels(services)
     server = with_keys_of_file(server)
@@ -145,13 +146,13 @@ def _metrics(models: ServedModels) -> Metrics:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Start the engines without waiting for them, so that /health and /ready answer meanwhile."""
+    """Start the first engine without waiting for it, so that /health and /ready answer meanwhile."""
     services = app.state.models.unique()
-    starts = [asyncio.create_task(_start(service, app.state.on_start)) for service in services]
+    start = asyncio.create_task(_start(services[0], app.state.on_start))
     try:
         yield
     finally:
-        await cancel_and_wait(*starts)
+        await cancel_and_wait(start)
         await asyncio.gather(*(service.close() for service in services))
         if app.state.tracer is not None:
             await _send_last_spans(app.state.tracer)

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from fastapi import FastAPI
 
 from legato.api.app import create_app
-from legato.api.engine_service import EngineService
+from legato.api.service import ModelService
+from legato.api.several_models.configs import split_models
+from legato.api.several_models.service import make_services
 from legato.core.config import EngineConfig, ServerConfig
 from legato.core.descriptors import raise_descriptor_limit
 from legato.core.errors import ConfigError
@@ -16,9 +18,10 @@ from legato.observability.logs import set_up_logging
 logger = logging.getLogger(__name__)
 
 
-def app_for(service: EngineService, server: ServerConfig) -> FastAPI:
-    """The app that serves one model under all its names."""
-    return create_app(dict.fromkeys(service.names, service), server)
+def app_for(service: ModelService, server: ServerConfig, *others: ModelService) -> FastAPI:
+    """The app that serves each model under all its names; the first is the default."""
+    by_name = {name: each for each in (service, *others) for name in each.names}
+    return create_app(by_name, server)
 
 
 def app_from_environment(environ: Mapping[str, str] | None = None) -> FastAPI:
@@ -28,7 +31,9 @@ def app_from_environment(environ: Mapping[str, str] | None = None) -> FastAPI:
     raise_descriptor_limit()
     for warning in unknown_variables(environ):
         logger.warning(warning)
-    return app_for(EngineService(resolve_settings(EngineConfig, {}, environ).value), server)
+    engine = resolve_settings(EngineConfig, {}, environ).value
+    first, *others = make_services(engine, server, split_models(engine.model))
+    return app_for(first, server, *others)
 
 
 def __getattr__(name: str) -> FastAPI:

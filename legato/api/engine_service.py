@@ -4,14 +4,21 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from legato.api.service import ServiceState
 from legato.core.config import EngineConfig
-from legato.core.errors import ClosedError, EngineDiedError, LegatoError, ModelError, NotReadyError
+from legato.core.errors import (
+    ClosedError,
+    EngineDiedError,
+    LegatoError,
+    ModelError,
+    NotReadyError,
+    OverloadedError,
+)
 from legato.core.own_thread import in_own_thread
 from legato.frontend.open_llm import OpenedModel, open_llm
 from legato.ipc.engine_client import EngineClient, EngineStage
@@ -24,6 +31,9 @@ if TYPE_CHECKING:
     from legato.frontend.async_llm import AsyncLLM
 
 logger = logging.getLogger(__name__)
+
+LOAD_LIMIT_S = 1800.0  # weights of many gigabytes on a slow disk; what takes longer hangs
+HELD_RETRY_S = 1.0  # told to those beyond the bound of held calls
 
 # Share of the start that is done after each stage, by the seconds that they took for the default model.
 _PROGRESS = {"imports": 0.2, "config": 0.3, "weights": 0.8, "pool": 0.9, "warm": 0.95}
@@ -41,6 +51,7 @@ class EngineService:
         self._opened: OpenedModel | None = None
         self._failure: LegatoError | None = None
         self._is_closed = False
+        self._num_held = 0  # calls that wait for the engine
 
     @property
     def generator(self) -> "AsyncLLM":
@@ -70,6 +81,45 @@ class EngineService:
         if self._opened is None:
             await asyncio.wrap_future(self._open_once())
         await self._need_opened().llm.wait_ready()
+
+    async def enter(self) -> Callable[[], None]:
+        if self._opened is not None and self._opened.llm.client.ready is not None:
+            return _stay
+        with self._lock:
+            if self._num_held >= (most := self._config.max_num_queued_reqs):
+                raise OverloadedError(
+                    f"{most} requests wait for the engine to be loaded, and no more may",
+                    retry_after_s=HELD_RETRY_S,
+                )
+            self._num_held += 1
+        try:
+            await self.start()
+        finally:
+            with self._lock:
+                self._num_held -= 1
+        return _stay
+
+    def load(self) -> None:
+        """start(), for a thread that may sleep: until the engine takes requests or never will."""
+        asyncio.run(self._load())
+
+    async def _load(self) -> None:
+        try:
+            async with asyncio.timeout(LOAD_LIMIT_S):
+                while True:
+                    try:
+                        return await self.start()
+                    except NotReadyError:
+                        if self.state().stage not in ("loading", "respawning"):
+                            raise
+        except TimeoutError:
+            raise NotReadyError(f"it was not loaded within {LOAD_LIMIT_S:g} s") from None
+
+    @property
+    def fault(self) -> str | None:
+        """Why no engine serves this model, nor ever will; None as long as one does or may."""
+        state = self.state()
+        return None if state.is_alive or state.stage == EngineStage.CLOSED else state.reason
 
     async def stats(self) -> EngineStats:
         loop = asyncio.get_running_loop()
@@ -136,7 +186,7 @@ class EngineService:
             self._is_closed = True  # whoever opens it still will close it
             opened = self._opened
         if opened is not None:
-            await asyncio.wrap_future(in_own_thread("engine-closer", opened.llm.client.close))
+            await asyncio.wrap_future(in_own_thread("engine-closer", opened.llm.close))
 
     def _open_once(self) -> "Future[None]":
         """The one opening: all await the same, and a model that cannot be opened is not tried again."""
@@ -159,12 +209,16 @@ class EngineService:
             self._opened = opened
             is_closed = self._is_closed
         if is_closed:
-            opened.llm.client.close()
+            opened.llm.close()
 
     def _need_opened(self) -> OpenedModel:
         if self._opened is None:
             raise NotReadyError("the model is not open yet; try again soon")
         return self._opened
+
+
+def _stay() -> None:
+    """A call has ended: the one model stays loaded all the same."""
 
 
 def _working(client: EngineClient) -> ServiceState:

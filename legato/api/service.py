@@ -1,6 +1,6 @@
 """The models that an app serves, as the routes see them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -60,6 +60,13 @@ class ModelService(Protocol):
         Raises ModelError, ConfigError or NotReadyError.
         """
 
+    async def enter(self) -> Callable[[], None]:
+        """As start(), for one call: its model stays loaded until it calls what this returns.
+
+        Raises OverloadedError too, when many calls wait for the engine.
+        """
+        ...
+
     async def stats(self) -> EngineStats:
         """Ask the engine, ledgers of its requests included. Raises NotReadyError."""
         ...
@@ -99,6 +106,10 @@ class ServedModels:
     def unique(self) -> list[ModelService]:
         """Each service once, though it may have several names."""
         return list({id(service): service for service in self._by_name.values()}.values())
+
+    @property
+    def is_several(self) -> bool:
+        return len(self.unique()) > 1
 
     def find(self, name: str | None) -> tuple[str, ModelService]:
         """The service and the name it is called by; None asks for the first. Raises UnknownModelError."""

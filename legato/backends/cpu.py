@@ -39,6 +39,7 @@ from legato.program.ops import (
     Add,
     Attention,
     Embedding,
+    Experts,
     Gate,
     Index,
     LayerNorm,
@@ -56,6 +57,7 @@ from legato.program.ops import (
     Weight,
     inputs_of,
     outputs_of,
+    products_of,
 )
 
 if TYPE_CHECKING:
@@ -267,6 +269,8 @@ class Recorder:
                 return tape.activate(self._number(gate_up), op.function.value, is_gated=True)
             case Add():
                 return self._add(op)
+            case Experts():
+                return self._experts(op)
             case RmsNorm() | LayerNorm() | Scale() | SoftCap() | Activate() | Select():
                 return self._record_of_one(op, self._number(op.x))
         raise AssertionError(f"{type(op).__name__} is left to its reader")
@@ -310,6 +314,12 @@ class Recorder:
             into, self._number(product.x), self._weights.sides(product.weights), self._bias(product)
         )
         return into
+
+    def _experts(self, op: Experts) -> int:
+        sides = [self._weights.sides(product) for product in products_of(op)]
+        gate_ups, downs = tuple(sides[: len(op.gates)]), tuple(sides[len(op.gates) :])
+        x, scores = self._number(op.x), self._number(op.scores)
+        return self._tape.experts(x, scores, gate_ups, downs, op.top_k, op.is_normalized, op.function.value)
 
     def _attention(self, op: Attention) -> int:
         q, q_turn = self._before(op.q, Rope)

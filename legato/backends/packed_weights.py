@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from legato.backends.packed_file import VECTOR, PackedArray, UnusableError
-from legato.program.ops import Embedding, Linear, Program, Weight, weights_of
+from legato.program.ops import Program, Weight, products_of, weights_of
 
 if TYPE_CHECKING:
     from legato.kernels._native import Device, PackedWeight, WeightFormat
@@ -46,8 +46,7 @@ class PackedWeights:
 
 def matrices_of(program: Program) -> list[Matrix]:
     """The weights of every product and embedding that is read, each once."""
-    read = ((op.weight,) if isinstance(op, Embedding) else op.weights for op in _readers(program))
-    return list(dict.fromkeys(read))
+    return list(dict.fromkeys(product for op in program.ops for product in products_of(op)))
 
 
 def vectors_of(program: Program) -> list[Weight]:
@@ -90,10 +89,6 @@ def mapped_weights(device: "Device", program: Program, arrays: Mapping[str, Pack
         {run: matrix(run) for key in matrices_of(program) for run in runs(key)},
         {each: vector(each) for each in vectors_of(program)},
     )
-
-
-def _readers(program: Program) -> list[Embedding | Linear]:
-    return [op for op in program.ops if isinstance(op, Embedding | Linear)]
 
 
 def _runs(weights: Matrix, is_packed: Callable[[Matrix], bool]) -> list[Matrix] | None:

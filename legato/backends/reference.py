@@ -27,6 +27,7 @@ from legato.program.ops import (
     Add,
     Attention,
     Embedding,
+    Experts,
     Gate,
     Index,
     LayerNorm,
@@ -111,6 +112,7 @@ class ReferenceProgram:
             SoftCap: self._soft_cap,
             Activate: self._activate,
             Gate: self._gate,
+            Experts: self._experts,
             Select: self._select,
         }
 
@@ -203,6 +205,17 @@ class ReferenceProgram:
         gated = ACTIVATIONS[op.function](step.values[op.gate.index])
         step.values[op.out.index] = gated * step.values[op.up.index]
 
+    def _experts(self, op: Experts, step: Step) -> None:
+        """Row after row, and of each one expert after the other."""
+        x, out = step.values[op.x.index], np.zeros((len(step.inputs.token_ids), op.out.width), np.float32)
+        chosen, shares = route(step.values[op.scores.index], op.top_k, op.is_normalized)
+        for row in range(len(x)):
+            for expert, share in zip(chosen[row], shares[row], strict=True):
+                gate, up, down = (self.weights[each[expert].name] for each in (op.gates, op.ups, op.downs))
+                gated = ACTIVATIONS[op.function](gate @ x[row]) * (up @ x[row])
+                out[row] += share * (down @ gated)
+        step.values[op.out.index] = out
+
     def _select(self, op: Select, step: Step) -> None:
         step.values[op.out.index] = step.values[op.x.index][step.inputs.sample_rows]
 
@@ -256,6 +269,14 @@ ACTIVATIONS: dict[Activation, Callable[[np.ndarray], np.ndarray]] = {
     Activation.GELU_TANH: gelu_tanh,
     Activation.RELU: lambda x: np.maximum(x, np.float32(0)),
 }
+
+
+def route(scores: np.ndarray, top_k: int, is_normalized: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The experts of each row of scores [rows, experts] and their shares, both [rows, top_k]: see Experts."""
+    chosen = np.argsort(-scores, axis=-1, kind="stable")[:, :top_k]
+    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    shares = np.take_along_axis(shares / shares.sum(axis=-1, keepdims=True), chosen, axis=-1)
+    return chosen, shares / shares.sum(axis=-1, keepdims=True) if is_normalized else shares
 
 
 def soft_cap(x: np.ndarray, cap: float) -> np.ndarray:

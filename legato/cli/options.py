@@ -30,6 +30,30 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """MODEL, once or more, or --model for each; see given_models."""
+    [each] = (each for each in fields(EngineConfig) if each.name == "model")
+    parser.add_argument("positional_models", nargs="*", metavar="MODEL", help="the same as --model")
+    parser.add_argument(
+        *_spellings(each),
+        dest="models",
+        action="append",
+        metavar="MODEL",
+        help=f"{_help(each)}; once for each of several",
+    )
+
+
+def given_models(arguments: argparse.Namespace) -> list[str]:
+    """The models that a command line with add_models() names. Raises ConfigError for two ways at once."""
+    by_position, by_flag = arguments.positional_models, arguments.models or []
+    if by_position and by_flag and by_position != by_flag:
+        raise ConfigError(
+            f"models are named in two ways: {' '.join(by_position)} and --model {' --model '.join(by_flag)};"
+            " name all of them in one"
+        )
+    return list(dict.fromkeys(by_position or by_flag))
+
+
 def add_print_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--print-config", action="store_true", help="print each setting and where it came from, and end"
@@ -45,6 +69,8 @@ def given_settings(kind: type[Any], arguments: argparse.Namespace) -> dict[str, 
     """Field name -> value of the settings that the command line gives. Raises ConfigError for two models."""
     given = vars(arguments)
     settings = {each.name: given[each.name] for each in fields(kind) if each.name in given}
+    if kind is EngineConfig and "models" in given and (models := given_models(arguments)):
+        settings["model"] = ",".join(models)
     if kind is EngineConfig and "positional_model" in given:
         model = given["positional_model"]
         if settings.setdefault("model", model) != model:

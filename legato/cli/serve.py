@@ -1,11 +1,19 @@
-"""`legato serve`: the port first, then the model's files, then the server."""
+"""`legato serve`: the port first, then the models' files, then the server."""
 
 import argparse
 import logging
 import socket
 import time
+from collections.abc import Sequence
 
-from legato.cli.options import add_model, add_print_config, add_settings, config_table, resolve
+from legato.cli.options import (
+    add_models,
+    add_print_config,
+    add_settings,
+    config_table,
+    given_models,
+    resolve,
+)
 from legato.cli.serving.listener import is_loopback, open_listener, url_of
 from legato.cli.serving.tls import check_tls
 from legato.core.api_keys import with_keys_of_file
@@ -18,10 +26,10 @@ logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
+    add_models(parser)
     add_print_config(parser)
     add_settings(parser, ServerConfig, "server")
-    add_settings(parser, EngineConfig, "engine")
+    add_settings(parser, EngineConfig, "engine", leave_out={"model"})
     parser.set_defaults(run=run)
 
 
@@ -38,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     set_up_logging(settings.log_level, log_format=settings.log_format)
     with open_listener(settings.host, settings.port) as listener:
         warn_if_open(listener, settings)
-        return _serve(engine.value, settings, listener, started)
+        return _serve(engine.value, given_models(arguments), settings, listener, started)
 
 
 def warn_if_open(listener: socket.socket, server: ServerConfig) -> None:
@@ -51,18 +59,27 @@ def warn_if_open(listener: socket.socket, server: ServerConfig) -> None:
         )
 
 
-def _serve(engine: EngineConfig, server: ServerConfig, listener: socket.socket, started: float) -> int:
+def _serve(
+    engine: EngineConfig,
+    models: Sequence[str],
+    server: ServerConfig,
+    listener: socket.socket,
+    started: float,
+) -> int:
+    from legato.api.several_models.configs import config_of_each, split_models
     from legato.modelfiles.catalog import resolve as resolve_model
 
-    resolve_model(engine.model, revision=engine.revision, report=logger.info)
+    models = models or split_models(engine.model)
+    for config in config_of_each(engine, models):
+        resolve_model(config.model, revision=config.revision, report=logger.info)
     connections = max_connections(raise_descriptor_limit())
     logger.info("start: up to %d connections at once (ulimit -Hn sets the limit)", connections)
 
-    from legato.api.engine_service import EngineService
+    from legato.api.several_models.service import make_services
     from legato.cli.serving.early_signals import EarlySignals
 
     signals = EarlySignals()
-    service = EngineService(engine)
+    service, *others = make_services(engine, server, models)
     service.open()
 
     from legato.api.asgi import app_for  # a second of imports, while the engine loads
@@ -74,10 +91,14 @@ def _serve(engine: EngineConfig, server: ServerConfig, listener: socket.socket, 
     def tell_ready() -> None:
         """On standard output, however quiet the log is: nothing else names the port that 0 has chosen."""
         seconds = time.perf_counter() - started
-        print(f"ready on {url_of(listener, is_tls=is_tls)} ({service.names[0]}, {seconds:.1f} s)", flush=True)
+        more = f" and {len(others)} more on demand" if others else ""
+        print(
+            f"ready on {url_of(listener, is_tls=is_tls)} ({service.names[0]}{more}, {seconds:.1f} s)",
+            flush=True,
+        )
 
     http_server = HttpServer(
-        app_for(service, server),
+        app_for(service, server, *others),
         tell_ready,
         server.drain_timeout_s,
         ssl_certfile=server.ssl_certfile,

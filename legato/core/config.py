@@ -24,11 +24,14 @@ class EngineConfig:
 
     model: str = flag(
         DEFAULT_MODEL,
-        "a catalog name, a directory in Hugging Face layout, a .gguf file, or a hub name",
+        "a catalog name, a directory in Hugging Face layout, a .gguf file, or a hub name; legato serve takes"
+        " several, LEGATO_MODEL=a,b too",
         aliases=("--model-path", "-m"),
     )
     served_model_name: tuple[str, ...] = flag(
-        (), "names that clients may use; the first one is shown", is_list=True
+        (),
+        "names that clients may use; the first one is shown. With several models: one for each, in order",
+        is_list=True,
     )
     tokenizer: str | None = flag(
         None, "a directory or tokenizer.json to use instead of the model's own", type=str
@@ -186,6 +189,20 @@ class ServerConfig:
     )
     requests_per_minute_per_key: int = flag(
         0, "calls that generate which the holder of a key may make in a minute; 0: no limit", least=0
+    )
+    max_models_memory_bytes: int | None = flag(
+        None,
+        "what the engines of several models may take together, in bytes or like 8G; by default what the"
+        " machine has free at the start",
+        type=int,
+        least=1,
+        is_bytes=True,
+    )
+    idle_unload_s: int = flag(
+        0,
+        "seconds without a call after which a model is unloaded, to be loaded again by the next; 0: it stays"
+        " until another needs its memory",
+        least=0,
     )
     ssl_keyfile: str | None = flag(None, "key of the certificate, in PEM: the server speaks HTTPS", type=str)
     ssl_certfile: str | None = flag(None, "certificate, with those that it rests on, in PEM", type=str)

@@ -28,6 +28,14 @@ class ModelError(LegatoError):
     """A model is missing, unreadable, or of a kind that cannot be served."""
 
 
+class LoadFailedError(ModelError):
+    """One of several models could not be loaded, or its engine has ended: it is tried again by and by."""
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class RequestError(LegatoError):
     """A request is at fault, and only that request: names the field and the remedy.
 

@@ -16,7 +16,6 @@ from legato.core.errors import ConfigError
 from legato.core.request_limits import RequestLimits
 from legato.engine.compute import choose_compute
 from legato.engine.core import Core, CoreParts
-from legato.engine.memory import usable_memory_bytes
 from legato.executor.executor import Executor, InlineExecutor, NoBoard, StepBoard, ThreadExecutor
 from legato.executor.forward_batch import BatchBuilder
 from legato.executor.model_runner import ModelRunner
@@ -28,6 +27,7 @@ from legato.modelfiles.model_config import read_model_config
 from legato.modelfiles.tokenizer_file import tokenizer_file
 from legato.models.family import Model
 from legato.models.registry import build_model
+from legato.observability.memory import usable_memory_bytes
 from legato.observability.recording.file import RecordingWriter
 from legato.program.ops import Program
 from legato.sampling.grammar import RowGrammars

@@ -181,6 +181,13 @@ class AsyncLLM:
         except TimeoutError:
             return self.client.wait_ready(0)
 
+    def close(self) -> None:
+        """End the engine, and what was started here."""
+        self.client.close()
+        self._converters.shutdown(wait=False)
+        if self._grammar_checker is not None:
+            self._grammar_checker.close()
+
     async def _encode(
         self, prompts: Sequence[Prompt], ready: Ready, *, add_special_tokens: bool
     ) -> list[list[int]]:

@@ -204,6 +204,21 @@ class Tape:
         cap       scores become cap * tanh(score / cap); 0: they stay
         """
 
+    def experts(
+        self,
+        x: int,
+        scores: int,
+        gate_ups: tuple[tuple[PackedWeight, ...], ...],
+        downs: tuple[tuple[PackedWeight, ...], ...],
+        top_k: int,
+        is_normalized: bool,
+        function: Activation,
+    ) -> int:
+        """Each row through the top_k experts of its scores [tokens, experts]: see program.ops.Experts.
+
+        gate_ups, downs  of each expert what `linear` takes: gate and up make [rows, 2 * width] together
+        """
+
     def activate(self, x: int, function: Activation, is_gated: bool) -> int:
         """function(x); gated: function(gate) * up of the halves of x [rows, 2 * width]."""
 

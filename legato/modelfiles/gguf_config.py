@@ -29,12 +29,14 @@ OPTIONAL = {
     "attention.scale": "attention_multiplier",
     "attn_logit_softcapping": "attn_logit_softcapping",
     "embedding_scale": "embedding_multiplier",
+    "expert_feed_forward_length": "moe_intermediate_size",
     "final_logit_softcapping": "final_logit_softcapping",
     "logit_scale": "logits_scaling",
     "residual_scale": "residual_multiplier",
     "rope.freq_base": "rope_theta",
     "rope.freq_base_swa": "rope_local_base_freq",
 }
+EXPERTS = {"expert_count": "num_experts", "expert_used_count": "num_experts_per_tok"}
 ROPE_SCALING = {
     "attn_factor": "attention_factor",
     "factor": "factor",
@@ -51,7 +53,16 @@ BIASES = {"blk.0.attn_q.bias": "attention_bias", "blk.0.ffn_gate.bias": "mlp_bia
 PLAIN: dict[str, tuple[Any, ...]] = {  # keys that change numbers, and the values with which they do not
     "attention.clamp_kqv": (0, 0.0),
     "attention.max_alibi_bias": (0, 0.0),
-    "expert_count": (0,),
+    "expert_gating_func": (1, 0),  # softmax, by either
+    "expert_group_count": (0, 1),
+    "expert_group_used_count": (0, 1),
+    "expert_shared_count": (0,),
+    "expert_shared_feed_forward_length": (0,),
+    "expert_weights_norm": (True,),
+    "expert_weights_scale": (1.0, 0.0),
+    "interleave_moe_layer_step": (1, 0),
+    "leading_dense_block_count": (0,),
+    "moe_every_n_layers": (0, 1),
     "rope.scale_linear": (1.0,),
     "rope.scaling.yarn_attn_factor": (1.0,),
     "rope.scaling.yarn_ext_factor": (1.0, -1.0),
@@ -67,8 +78,9 @@ def read_gguf_config(path: Path) -> ModelConfig:
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str):
         raise ModelError(f"the header's general.architecture is {architecture!r}, not a name")
+    is_mixtral = architecture == "llama" and metadata.get("llama.expert_count")  # it has no name of its own
     return ModelConfig(
-        architecture=architecture,
+        architecture="mixtral" if is_mixtral else architecture,
         file_format="gguf",
         source=str(path),
         settings=_settings(header, f"{architecture}.", path),
@@ -112,11 +124,19 @@ def _settings(header: GgufHeader, prefix: str, path: Path) -> dict[str, Any]:
     if window:
         settings["sliding_window"] = window
     return settings | {
+        **_experts(metadata, prefix),
         "rope_scaling": _rope_scaling(header, f"{prefix}rope.scaling.", path),
         "tie_word_embeddings": "output.weight" not in header.tensors,
         "vocab_size": _vocab_size(header),
         **_local_layers(metadata.get(f"{prefix}attention.sliding_window_pattern")),
     }
+
+
+def _experts(metadata: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """What llama.cpp computes of the families that we read: a row's shares sum to 1."""
+    if not metadata.get(f"{prefix}expert_count"):
+        return {}
+    return {name: _number(metadata, prefix + key) for key, name in EXPERTS.items()} | {"norm_topk_prob": True}
 
 
 def _rope_scaling(header: GgufHeader, prefix: str, path: Path) -> dict[str, Any]:

@@ -6,16 +6,28 @@ from legato.program.builder import Builder
 from legato.program.ops import Activation, Program, RopeConfig, Value, Weight
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """Experts in place of one MLP: see Experts. `width` is what intermediate_size is of an MLP."""
+
+    num_experts: int
+    top_k: int
+    width: int
+    is_normalized: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """What may differ from layer to layer.
 
-    rope    None where positions are not encoded
-    window  tokens that each sees, itself and those before it; None: all of them
+    rope     None where positions are not encoded
+    window   tokens that each sees, itself and those before it; None: all of them
+    mixture  None where there is one MLP
     """
 
     rope: RopeConfig | None
     window: int | None = None
+    mixture: Mixture | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +117,31 @@ class LayerWriter:
     def add_mlp(self, x: Value) -> Value:
         p, c = self._p, self._c
         h = self._norm(x, "mlp_norm")
+        mixture = c.layers[self._index].mixture
+        if mixture:
+            return self._add(x, self._experts(h, mixture), "mlp")
         parts = {"gate_proj": c.intermediate_size, "up_proj": c.intermediate_size}
         gate, up = self._parts(h, parts, "gate_up_proj", has_bias=c.has_mlp_bias)
         h = p.gate(gate, up, c.activation)
         return self._add(x, self._linear(h, {"down_proj": c.hidden_size}, has_bias=c.has_mlp_bias), "mlp")
+
+    def _experts(self, x: Value, mixture: Mixture) -> Value:
+        scores = self._linear(x, {"router": mixture.num_experts}, has_bias=False)
+        inwards, outwards = (mixture.width, x.width), (x.width, mixture.width)
+        shapes = {"gate_proj": inwards, "up_proj": inwards, "down_proj": outwards}
+
+        def expert(index: int) -> tuple[Weight, Weight, Weight]:
+            gate, up, down = (self._weight(f"experts.{index}.{name}", *shapes[name]) for name in shapes)
+            return gate, up, down
+
+        return self._p.experts(
+            x,
+            scores,
+            [expert(index) for index in range(mixture.num_experts)],
+            top_k=mixture.top_k,
+            is_normalized=mixture.is_normalized,
+            function=self._c.activation,
+        )
 
     def _add(self, x: Value, h: Value, block: str) -> Value:
         if self._c.has_output_norms:

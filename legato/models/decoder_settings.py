@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from legato.models.decoder import DecoderConfig, Layer
+from legato.models.decoder import DecoderConfig, Layer, Mixture
 from legato.models.rope import read_rope
 from legato.models.settings import Settings
 from legato.program.ops import Activation, RopeConfig
 
 MAX_LAYERS = 2**12
 MAX_HEAD_DIM = 2**14
+MAX_EXPERTS = 2**16  # of all layers
 ACTIVATIONS = {
     "silu": Activation.SILU,
     "swish": Activation.SILU,
@@ -109,3 +110,25 @@ def read_window(settings: Settings, *, default: int | None = None) -> int | None
     if not settings.has("sliding_window"):
         return default
     return settings.whole("sliding_window") if settings.get("sliding_window") else None
+
+
+def read_mixture(
+    settings: Settings, *, width: int, is_normalized: bool, num_experts: int, top_k: int
+) -> Mixture:
+    """The experts of a layer that has some; their number goes by two names in either family.
+
+    num_experts, top_k  where the settings do not say
+    """
+    name, other = "num_experts", settings.get("num_local_experts")
+    if settings.get(name) is None:
+        name = "num_local_experts"
+    elif other is not None:
+        settings.refuse(name, other)
+    num_layers = read_num_layers(settings)
+    num_experts = settings.whole(name, num_experts, most=MAX_EXPERTS)
+    if num_layers * num_experts > MAX_EXPERTS:
+        raise settings.error(
+            f"{name} is {num_experts} in {num_layers} layers: more than {MAX_EXPERTS} in all"
+        )
+    top_k = settings.whole("num_experts_per_tok", top_k, most=num_experts)
+    return Mixture(num_experts=num_experts, top_k=top_k, width=width, is_normalized=is_normalized)

@@ -26,7 +26,7 @@ class Family:
     describe      settings, by config.json's names in either format, to a program; raises ModelError
     hf_tensors    name of a weight in the program -> where it lies in Hugging Face's files; gguf_tensors
                   likewise. A name that no program of the family has does no harm
-    hf_prefixes   see StoredTensors, and there harmless
+    hf_others     see StoredTensors: others, likewise gguf_others, hf_prefixes, and harmless
     """
 
     hf_names: tuple[str, ...]
@@ -34,6 +34,8 @@ class Family:
     describe: Callable[[Settings], Described]
     hf_tensors: Mapping[str, StoredTensor]
     gguf_tensors: Mapping[str, StoredTensor] = field(default_factory=dict)
+    hf_others: tuple[Mapping[str, StoredTensor], ...] = ()
+    gguf_others: tuple[Mapping[str, StoredTensor], ...] = ()
     hf_prefixes: tuple[str, ...] = ("model.", "")
     harmless: tuple[str, ...] = ()
 

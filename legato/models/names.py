@@ -1,7 +1,8 @@
 """What Hugging Face and GGUF call the weights of decoders: a family says only where it differs.
 
-Keys are the names of weights in programs; `{i}` is the layer. Norms are named after what they come before:
-input_norm before attention, mlp_norm before the MLP; attention_out_norm and mlp_out_norm come after these.
+Keys are the names of weights in programs; `{i}` is the layer, `{e}` the expert. Norms are named after what
+they come before: input_norm before attention, mlp_norm before the MLP; attention_out_norm and mlp_out_norm
+come after these.
 """
 
 from collections.abc import Iterable, Mapping
@@ -76,9 +77,21 @@ def adding_one(tensors: Tensors, names: Iterable[str]) -> dict[str, StoredTensor
     return dict(tensors) | {name: replace(tensors[name], adds_one=True) for name in names}
 
 
+_FUSED = "model.layers.{i}.mlp.experts."
 HF_TENSORS = whole_tensors(
     {"embed_tokens": "model.embed_tokens", "final_norm": "model.norm", "lm_head": "lm_head"}
 ) | layer_tensors(_HF_LAYER, "model.layers.{i}.")
 GGUF_TENSORS = whole_tensors(
     {"embed_tokens": "token_embd", "final_norm": "output_norm", "lm_head": "output"}
 ) | layer_tensors(_GGUF_LAYER, "blk.{i}.")
+FUSED_EXPERTS = {  # of Hugging Face's files, where the experts of a layer are one tensor
+    "layers.{i}.experts.{e}.gate_proj": StoredTensor(_FUSED + "gate_up_proj", is_stacked=True, share=(0, 2)),
+    "layers.{i}.experts.{e}.up_proj": StoredTensor(_FUSED + "gate_up_proj", is_stacked=True, share=(1, 2)),
+    "layers.{i}.experts.{e}.down_proj": StoredTensor(_FUSED + "down_proj", is_stacked=True),
+}
+STACKED_EXPERTS = layer_tensors({"router": "ffn_gate_inp"}, "blk.{i}.") | {
+    f"layers.{{i}}.experts.{{e}}.{part}_proj": StoredTensor(
+        f"blk.{{i}}.ffn_{part}_exps.weight", is_stacked=True
+    )
+    for part in ("gate", "up", "down")
+}

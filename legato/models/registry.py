@@ -10,9 +10,11 @@ from legato.models.families.gpt2 import GPT2
 from legato.models.families.granite import GRANITE
 from legato.models.families.llama import LLAMA
 from legato.models.families.mistral import MISTRAL
+from legato.models.families.mixtral import MIXTRAL
 from legato.models.families.opt import OPT
 from legato.models.families.phi3 import PHI3
 from legato.models.families.qwen import QWEN2, QWEN3
+from legato.models.families.qwen3_moe import QWEN3_MOE
 from legato.models.families.smollm3 import SMOLLM3
 from legato.models.family import Family, Model
 from legato.models.settings import Settings
@@ -20,7 +22,7 @@ from legato.program.ops import Attention, Program
 from legato.program.stored_tensors import StoredTensors
 
 FAMILIES: tuple[Family, ...] = (
-    LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3, SMOLLM3, GRANITE, OPT, GPT2,
+    LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE, GEMMA2, GEMMA3, PHI3, SMOLLM3, GRANITE, OPT, GPT2,
 )  # fmt: skip
 
 
@@ -39,9 +41,13 @@ def build_model(config: ModelConfig) -> Model:
     settings.finish()
     head_dim = next(op.head_dim for op in described.program.ops if isinstance(op, Attention))
     if config.file_format == "hf":
-        tensors = StoredTensors(family.hf_tensors, head_dim, family.hf_prefixes, family.harmless)
+        tensors = StoredTensors(
+            family.hf_tensors, head_dim, family.hf_prefixes, family.harmless, family.hf_others
+        )
     else:
-        tensors = StoredTensors(family.gguf_tensors, head_dim, harmless=tuple(ROPE_TENSORS))
+        tensors = StoredTensors(
+            family.gguf_tensors, head_dim, harmless=tuple(ROPE_TENSORS), others=family.gguf_others
+        )
     return Model(config, described.program, described.max_position, tensors)
 
 

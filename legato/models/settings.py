@@ -57,6 +57,7 @@ HARMLESS = frozenset({
     "keys_to_ignore_at_inference", "label2id", "layerdrop", "max_length", "max_window_layers", "model_type",
     "n_special", "output_attentions", "output_hidden_states", "output_scores", "pad_token_id",
     "predict_special_tokens", "prefix", "pretraining_tp", "problem_type", "pruned_heads",
+    "output_router_logits", "router_aux_loss_coef", "router_jitter_noise",  # of training
     "quantization_config",  # weights/quantized_folder.py honours or refuses it
     "resid_pdrop",
     "return_dict", "sep_token_id", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",

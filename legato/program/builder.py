@@ -1,11 +1,14 @@
 """Writes a program: each method appends one operation and hands back the value it makes."""
 
+from collections.abc import Sequence
+
 from legato.program.ops import (
     Activate,
     Activation,
     Add,
     Attention,
     Embedding,
+    Experts,
     Gate,
     Index,
     LayerNorm,
@@ -113,6 +116,22 @@ class Builder:
     def gate(self, gate: Value, up: Value, function: Activation) -> Value:
         out = self._value(gate.rows, gate.width)
         self._ops.append(Gate(out, gate, up, function))
+        return out
+
+    def experts(
+        self,
+        x: Value,
+        scores: Value,
+        experts: Sequence[tuple[Weight, Weight, Weight]],
+        *,
+        top_k: int,
+        is_normalized: bool,
+        function: Activation,
+    ) -> Value:
+        """experts: gate, up and down of each."""
+        gates, ups, downs = zip(*experts, strict=True)
+        out = self._value(x.rows, downs[0].shape[0])
+        self._ops.append(Experts(out, x, scores, gates, ups, downs, top_k, is_normalized, function))
         return out
 
     def select(self, x: Value) -> Value:

@@ -8,6 +8,7 @@ from legato.program.ops import (
     Add,
     Attention,
     Embedding,
+    Experts,
     Gate,
     LayerNorm,
     Linear,
@@ -75,6 +76,14 @@ def _faults(op: Op) -> Iterator[Fault]:
             yield from _rope_faults(op)
         case Attention():
             yield from _attention_faults(op)
+        case Experts():
+            yield from _experts_faults(op)
+        case Split() | Add() | Gate() | Select():
+            yield from _shape_faults(op)
+
+
+def _shape_faults(op: Split | Add | Gate | Select) -> Iterator[Fault]:
+    match op:
         case Split():
             yield from _differs("sum of widths", op.x.width, sum(out.width for out in op.outs))
         case Add():
@@ -125,6 +134,18 @@ def _attention_faults(op: Attention) -> Iterator[Fault]:
     yield from _not_positive("cap", op.cap)
     if op.num_kv_heads == 0 or op.num_heads % op.num_kv_heads:
         yield "heads of q", f"a multiple of the {op.num_kv_heads} of k", op.num_heads
+
+
+def _experts_faults(op: Experts) -> Iterator[Fault]:
+    yield from _differs("rows of x", Rows.TOKENS, op.x.rows)
+    yield from _differs("scores", (op.x.rows.value, len(op.gates)), _shape(op.scores))
+    yield from _differs("ups and downs", [len(op.gates)] * 2, [len(op.ups), len(op.downs)])
+    if not 1 <= op.top_k <= len(op.gates):
+        yield "top_k", f"1 to {len(op.gates)}", op.top_k
+    for gate, up, down in zip(op.gates, op.ups, op.downs, strict=False):
+        yield from _differs(f"shape of {gate.name!r}", (*gate.shape[:1], op.x.width), gate.shape)
+        yield from _differs(f"shape of {up.name!r}", gate.shape, up.shape)
+        yield from _differs(f"shape of {down.name!r}", (op.out.width, *gate.shape[:1]), down.shape)
 
 
 def _not_whole_heads(what: str, value: Value, head_dim: int) -> Iterator[Fault]:

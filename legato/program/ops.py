@@ -204,6 +204,30 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """Sends each row through the top_k experts, gated MLPs, for which its scores are highest.
+
+    out[i] = sum of share * down @ (function(gate @ x[i]) * (up @ x[i])) over these experts, the highest score
+    first; of equal ones the first expert's is higher. A share is an expert's part of softmax(scores[i]).
+    Source: arXiv:2401.04088.
+
+    scores         [tokens, experts]
+    gates, ups     of each expert [width, inputs]; downs [outputs, width]
+    is_normalized  the shares of a row are divided by their sum
+    """
+
+    out: Value
+    x: Value
+    scores: Value
+    gates: tuple[Weight, ...]
+    ups: tuple[Weight, ...]
+    downs: tuple[Weight, ...]
+    top_k: int
+    is_normalized: bool
+    function: Activation
+
+
+@dataclass(frozen=True, slots=True)
 class Select:
     """out[j] = x[sample_rows[j]]: from every token of the step to those that sample."""
 
@@ -224,6 +248,7 @@ Op = (
     | SoftCap
     | Activate
     | Gate
+    | Experts
     | Select
 )
 
@@ -251,6 +276,19 @@ def outputs_of(op: Op) -> tuple[Value, ...]:
 
 def weights_of(op: Op) -> tuple[Weight, ...]:
     return tuple(each for each in _parts(op) if isinstance(each, Weight))
+
+
+def products_of(op: Op) -> tuple[tuple[Weight, ...], ...]:
+    """The matrices that an operation reads, those together whose outputs are made side by side."""
+    match op:
+        case Embedding():
+            return ((op.weight,),)
+        case Linear():
+            return (op.weights,)
+        case Experts():
+            gate_ups = tuple(zip(op.gates, op.ups, strict=True))
+            return (*gate_ups, *((down,) for down in op.downs))
+    return ()
 
 
 def _parts(op: Op) -> Iterator[object]:

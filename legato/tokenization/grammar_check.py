@@ -62,6 +62,11 @@ class GrammarChecker:
             raise _overloaded()
         return result.result()
 
+    def close(self) -> None:
+        """End the helper; what it checks still cannot be checked."""
+        if self._helper is not None:
+            self._helper.close()
+
     def _find_or_add(self, grammar: str, eos_ids: frozenset[int], tenant: str) -> "_Check":
         """The check that all who ask for it meanwhile share. Raises OverloadedError."""
         if self._running is not None and self._running.grammar == grammar:

@@ -34,6 +34,11 @@ class GrammarHelper:
         self._command = [sys.executable, "-m", __spec__.name, str(file), *map(str, eos_ids)]
         self._process: subprocess.Popen[bytes] | None = None
 
+    def close(self) -> None:
+        """End the process, also from another thread than the one that builds."""
+        if self._process is not None:
+            self._process.kill()
+
     def build(self, grammar: str) -> str:
         """The grammar as llguidance reads it. Raises RequestError with the reason why it cannot be built."""
         process = self._running()

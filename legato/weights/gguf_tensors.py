@@ -48,8 +48,8 @@ class GgufFile:
         self._tensors = read_gguf_model(path).tensors
         self.tensors = {name: GgufWeight(each.type, each.shape) for name, each in self._tensors.items()}
 
-    def read(self, name: str, row_order: np.ndarray | None = None) -> StoredWeight:
-        """A tensor as it is stored, its rows taken in `row_order` where one is given.
+    def read(self, name: str, row_order: np.ndarray | None = None, rows: range | None = None) -> StoredWeight:
+        """A tensor as it is stored, its rows taken in `row_order` where one is given, or only some of them.
 
         Raises ModelError, naming the tensor and its type, when the type is none that is read.
         """
@@ -58,18 +58,23 @@ class GgufFile:
             raise ModelError(
                 f"{self.path}: tensor {name!r} is {tensor.type}; {', '.join(READ_TYPES)} are read"
             )
-        raw = self._raw(tensor)
+        shape = tensor.shape if rows is None else (len(rows), tensor.shape[-1])
+        raw = self._raw(tensor, rows)
         if row_order is not None:
             raw = raw.reshape(tensor.shape[0], -1)[row_order].reshape(-1)
         if tensor.type in FLOATS:
             weight_format, dtype = FLOATS[tensor.type]
-            return StoredWeight(weight_format, tensor.shape, raw.view(dtype).reshape(tensor.shape))
+            return StoredWeight(weight_format, shape, raw.view(dtype).reshape(shape))
         blocks = raw.reshape(-1, BLOCK_BYTES[tensor.type])
-        return read_blocks(BLOCK_TYPES[tensor.type], blocks, tensor.shape)
+        return read_blocks(BLOCK_TYPES[tensor.type], blocks, shape)
 
-    def _raw(self, tensor: GgufTensor) -> np.ndarray:
-        raw = np.fromfile(tensor.path, np.uint8, tensor.num_bytes, offset=tensor.offset)
-        if len(raw) < tensor.num_bytes:
+    def _raw(self, tensor: GgufTensor, rows: range | None) -> np.ndarray:
+        row_bytes = tensor.num_bytes // max(math.prod(tensor.shape[:-1]), 1)
+        start, num_bytes = (
+            (0, tensor.num_bytes) if rows is None else (rows.start * row_bytes, len(rows) * row_bytes)
+        )
+        raw = np.fromfile(tensor.path, np.uint8, num_bytes, offset=tensor.offset + start)
+        if len(raw) < num_bytes:
             raise ModelError(f"{tensor.path}: tensor {tensor.name!r} is cut off; download the file again")
         return raw
 

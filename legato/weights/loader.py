@@ -2,8 +2,10 @@
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +35,8 @@ def load_weights(path: Path, program: Program, tensors: StoredTensors) -> Stored
         folder = open_quantized(path, places)
         headers: Mapping[str, TensorHeader] = folder.headers
 
-        def read(tensor: StoredTensor) -> StoredWeight:
-            return folder.read(tensor.name)
+        def read(tensor: StoredTensor, rows: range | None) -> StoredWeight:
+            return folder.read(tensor.name, rows)
 
         def file_of(name: str) -> Path:
             return places[name].path if name in places else path
@@ -42,12 +44,12 @@ def load_weights(path: Path, program: Program, tensors: StoredTensors) -> Stored
         gguf = GgufFile(path)
         headers = gguf.tensors
 
-        def read(tensor: StoredTensor) -> StoredWeight:
+        def read(tensor: StoredTensor, rows: range | None) -> StoredWeight:
             order = None
             if tensor.is_interleaved:
                 head_dim = tensors.head_dim
                 order = split_half_rows(headers[tensor.name].shape[0] // head_dim, head_dim)
-            return gguf.read(tensor.name, order)
+            return gguf.read(tensor.name, order, rows)
 
         def file_of(name: str) -> Path:
             return path
@@ -60,26 +62,30 @@ def _load(
     program: Program,
     tensors: StoredTensors,
     headers: Mapping[str, TensorHeader],
-    read: Callable[[StoredTensor], StoredWeight],
+    read: Callable[[StoredTensor, range | None], StoredWeight],
     file_of: Callable[[str], Path],
 ) -> StoredWeights:
     weights = {weight.name: weight for op in program.ops for weight in weights_of(op)}
-    prefix = _prefix(weights, tensors, headers)
+    tensors, prefix = _way(weights, tensors, headers)
     places = {name: tensors.of(name, prefix) for name in weights}
+    num_parts = Counter(tensor.name for tensor in places.values())
     for name, tensor in places.items():
-        _check(file_of(tensor.name), weights[name], tensor, headers)
+        _check(file_of(tensor.name), weights[name], tensor, headers, num_parts[tensor.name])
     used = {tensor.name for tensor in places.values()} | {tensors.of("lm_head", prefix).name}
     _tell_extra(path, sorted(headers.keys() - used), tensors.harmless)
 
     def read_checked(name: str) -> StoredWeight:
         tensor = places[name]
-        weight = read(tensor)
+        weight = read(tensor, _rows(weights[name], tensor))
         if not weight.is_finite():
             where = file_of(tensor.name)
             raise ModelError(f"{where}: tensor {tensor.name!r} holds numbers that are not finite")
         return _turned(weight, tensor)
 
-    turned = {name: _turned_header(headers[tensor.name], tensor) for name, tensor in places.items()}
+    turned = {
+        name: _turned_header(headers[tensor.name], tensor, num_parts[tensor.name])
+        for name, tensor in places.items()
+    }
     return StoredWeights(turned, read_checked)
 
 
@@ -94,21 +100,27 @@ def _tell_extra(path: Path, names: list[str], harmless: tuple[str, ...]) -> None
         logger.warning("%s: %d tensors are not used by this architecture: %s", path, len(names), shown)
 
 
-def _prefix(
+def _way(
     weights: Mapping[str, Weight], tensors: StoredTensors, headers: Mapping[str, TensorHeader]
-) -> str:
-    """The one with which most names are found; the first where none is better."""
+) -> tuple[StoredTensors, str]:
+    """That and the prefix with which most names are found; the first where none is better."""
 
-    def num_found(prefix: str) -> int:
-        return sum(tensors.of(name, prefix).name in headers for name in weights)
+    def num_found(way: tuple[StoredTensors, str]) -> int:
+        return sum(way[0].of(name, way[1]).name in headers for name in weights)
 
-    return max(tensors.prefixes, key=num_found)
+    return max(product(tensors.ways(), tensors.prefixes), key=num_found)
 
 
-def _check(path: Path, weight: Weight, tensor: StoredTensor, headers: Mapping[str, TensorHeader]) -> None:
+def _check(
+    path: Path, weight: Weight, tensor: StoredTensor, headers: Mapping[str, TensorHeader], num_parts: int
+) -> None:
+    """num_parts: weights that the tensor holds."""
     if tensor.name not in headers:
         raise ModelError(f"{path}: tensor {tensor.name!r} is missing")
     expected = weight.shape[::-1] if tensor.is_transposed else weight.shape
+    if tensor.is_stacked:
+        num_shares = tensor.share[1]
+        expected = (num_parts // num_shares, num_shares * weight.shape[0], weight.shape[1])
     if headers[tensor.name].shape != expected:
         raise ModelError(
             f"{path}: tensor {tensor.name!r} has shape {list(headers[tensor.name].shape)};"
@@ -116,16 +128,28 @@ def _check(path: Path, weight: Weight, tensor: StoredTensor, headers: Mapping[st
         )
 
 
+def _rows(weight: Weight, tensor: StoredTensor) -> range | None:
+    """Which rows of a stacked tensor the weight is."""
+    if not tensor.is_stacked:
+        return None
+    which, num_shares = tensor.share
+    start = (tensor.expert * num_shares + which) * weight.shape[0]
+    return range(start, start + weight.shape[0])
+
+
 @dataclass(frozen=True, slots=True)
 class TurnedHeader:
-    """Of a weight that is turned when it is looked up."""
+    """Of a weight that is turned, or cut out, when it is looked up."""
 
     type: str
     shape: tuple[int, ...]
     num_bytes: int
 
 
-def _turned_header(header: TensorHeader, tensor: StoredTensor) -> TensorHeader:
+def _turned_header(header: TensorHeader, tensor: StoredTensor, num_parts: int) -> TensorHeader:
+    if tensor.is_stacked:
+        shape = (header.shape[1] // tensor.share[1], header.shape[2])
+        return TurnedHeader(header.type, shape, header.num_bytes // num_parts)
     if tensor.is_transposed:
         return TurnedHeader(header.type, header.shape[::-1], header.num_bytes)
     if tensor.adds_one:

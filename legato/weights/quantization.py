@@ -17,6 +17,7 @@ MOST_INT8, MOST_INT4 = 127, 15
 INT4_ROUNDS = 3  # docs/decisions/quantization.md says what each is worth
 TYPES = {"int8": "Q8", "int4": "Q4"}
 GROUP_BYTES = {"Q8": 34, "Q4": 20}
+ROUTER = ".router"  # how the names of those end
 CHUNK_GROUPS = 4096  # with fewer the time goes into calls, with more into memory
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,8 @@ def quantize_weights(weights: Weights, quantization: str) -> Weights:
     """With "int8" or "int4" matrices of floats become q8 or q4; with "none" everything stays.
 
     They become so each time they are looked up: only those at work are in memory.
-    4 bits are for the products of layers: for embeddings and the head they would cost too much.
+    4 bits are for the products of layers: for embeddings and the head they would cost too much. Routers stay:
+    they are small, and an error in their scores chooses other experts.
     Vectors stay, and what is quantised already; and, as the log tells, inputs that are no multiple of 32.
     Looking one up raises ModelError, naming it, for a number that is not finite or too large for a half.
     """
@@ -70,7 +72,9 @@ def _precision(name: str, quantization: str) -> str:
 
 def _chosen(headers: Mapping[str, TensorHeader], quantization: str) -> set[str]:
     """Names of what is quantised; the log tells which matrices are not, and why."""
-    matrices = {name: each for name, each in headers.items() if len(each.shape) == 2}
+    matrices = {
+        name: each for name, each in headers.items() if len(each.shape) == 2 and not name.endswith(ROUTER)
+    }
     floats = {name for name, each in matrices.items() if each.type in FLOATS}
     odd = {name for name in floats if matrices[name].shape[1] % GROUP_LEN}
     if odd:

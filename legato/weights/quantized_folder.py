@@ -1,10 +1,10 @@
 """Weights that a directory holds quantised, by GPTQ, AWQ or compressed-tensors, as groups of 32."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -28,7 +28,12 @@ PACKED = {
 }  # fmt: skip
 
 Places = Mapping[str, TensorFile]
-Read = Callable[[str], StoredWeight]
+
+
+class Read(Protocol):
+    """As TensorFile.read."""
+
+    def __call__(self, name: str, rows: range | None = None) -> StoredWeight: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ def open_quantized(folder: Path, places: Places) -> QuantizedFolder:
     config = read_json_if_present(folder / "config.json").get("quantization_config")
     headers: dict[str, TensorHeader] = {name: file.tensors[name] for name, file in places.items()}
     if config is None:
-        return QuantizedFolder(headers, lambda name: places[name].read(name))
+        return QuantizedFolder(headers, lambda name, rows=None: places[name].read(name, rows))
     scheme = _scheme(config, str(folder / "config.json"))
     weights = {
         name.removesuffix(scheme.mark) + "weight": name.removesuffix(scheme.mark)
@@ -70,9 +75,9 @@ def open_quantized(folder: Path, places: Places) -> QuantizedFolder:
         parts = {part: headers.pop(module + part, None) for part in scheme.parts}
         headers[name] = scheme.header(module, parts, places[module + scheme.mark].path)
 
-    def read(name: str) -> StoredWeight:
+    def read(name: str, rows: range | None = None) -> StoredWeight:
         if name not in weights:
-            return places[name].read(name)
+            return places[name].read(name, rows)
         return scheme.read(headers[name].shape, Parts(weights[name], places))
 
     return QuantizedFolder(headers, read)

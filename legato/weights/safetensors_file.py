@@ -1,6 +1,7 @@
 """Tensors in .safetensors files, one or many, checked before a byte of data is used."""
 
 import json
+import math
 import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,26 +48,29 @@ class SafetensorsFile:
         except (ValueError, RecursionError) as error:  # mmap refuses an empty file with ValueError
             raise ModelError(f"{path} is not a usable .safetensors file: {brief(error)}") from error
 
-    def read(self, name: str) -> StoredWeight:
-        """A tensor. Raises ModelError when its dtype is none of F32, F16, BF16."""
+    def read(self, name: str, rows: range | None = None) -> StoredWeight:
+        """A tensor, or some rows of it. Raises ModelError when its dtype is none of F32, F16, BF16."""
         tensor = self.tensors[name]
         dtype = _DTYPES.get(tensor.type)
         if dtype is None:
             reason = f"tensor {name!r} is {tensor.type}; F32, F16 and BF16 are read"
             raise ModelError(f"{self.path}: {brief(reason)}")
-        return StoredWeight(_FORMATS[tensor.type], tensor.shape, self._values(name, dtype))
+        values = self._values(name, dtype, rows)
+        return StoredWeight(_FORMATS[tensor.type], values.shape, values)
 
     def read_integers(self, name: str) -> np.ndarray:
         """A tensor of I32 or I8. Raises ModelError when its dtype is another."""
         return self._values(name, integer_dtype(self.path, name, self.tensors[name].type))
 
-    def _values(self, name: str, dtype: np.dtype[Any]) -> np.ndarray:
+    def _values(self, name: str, dtype: np.dtype[Any], rows: range | None = None) -> np.ndarray:
         tensor = self.tensors[name]
-        count = tensor.num_bytes // dtype.itemsize
-        values = np.fromfile(self.path, dtype, count, offset=tensor.offset)
+        shape = tensor.shape if rows is None else (len(rows), tensor.shape[-1])
+        start = 0 if rows is None else rows.start * tensor.shape[-1]
+        count = math.prod(shape)
+        values = np.fromfile(self.path, dtype, count, offset=tensor.offset + start * dtype.itemsize)
         if len(values) < count:
             raise ModelError(f"{self.path}: tensor {name!r} is cut off; download the file again")
-        return values.reshape(tensor.shape)
+        return values.reshape(shape)
 
 
 def integer_dtype(path: Path, name: str, type_name: str) -> np.dtype[Any]:

@@ -59,14 +59,17 @@ class TorchBinFile:
         except (ValueError, zipfile.BadZipFile, NotImplementedError, struct.error) as error:
             raise ModelError(f"{path} is not a usable file of torch.save: {brief(error)}") from error
 
-    def read(self, name: str) -> StoredWeight:
-        """A tensor. Raises ModelError when its dtype is none of F32, F16, BF16."""
+    def read(self, name: str, rows: range | None = None) -> StoredWeight:
+        """A tensor, or some rows of it. Raises ModelError when its dtype is none of F32, F16, BF16."""
         tensor = self.tensors[name]
         if tensor.type not in FLOATS:
             reason = f"tensor {name!r} is {tensor.type}; F32, F16 and BF16 are read"
             raise ModelError(f"{self.path}: {brief(reason)}")
         weight_format, dtype = FLOATS[tensor.type]
-        return StoredWeight(weight_format, tensor.shape, self._values(name, tensor, dtype))
+        values = self._values(name, tensor, dtype)
+        if rows is not None:
+            values = values.reshape(-1, tensor.shape[-1])[rows.start : rows.stop]
+        return StoredWeight(weight_format, values.shape, values)
 
     def read_integers(self, name: str) -> np.ndarray:
         """A tensor of I32 or I8. Raises ModelError when its dtype is another."""

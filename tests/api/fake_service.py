@@ -1,6 +1,6 @@
 """A served model without an engine."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from legato.api.service import ServiceState
@@ -23,6 +23,7 @@ class FakeService:
         self.start_error: Exception | None = None
         self.num_starts = 0
         self.num_closes = 0
+        self.num_users = 0
         self.is_draining = False
         self.num_pending = 0
         self.predicted: FirstToken | None = None
@@ -33,6 +34,14 @@ class FakeService:
         if self.start_error is not None:
             raise self.start_error
         self.num_starts += 1
+
+    async def enter(self) -> Callable[[], None]:
+        await self.start()
+        self.num_users += 1
+        return self._leave
+
+    def _leave(self) -> None:
+        self.num_users -= 1
 
     async def stats(self) -> EngineStats:
         if self.engine_stats is None:

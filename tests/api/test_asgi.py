@@ -23,6 +23,11 @@ def test_variable_that_does_not_fit_ends_uvicorn_with_one_line() -> None:
     )
 
 
+def test_variable_names_several_models() -> None:
+    app = app_from_environment({"LEGATO_MODEL": "org/a,/nowhere/b.gguf"})
+    assert [name for name, _ in app.state.models.items()] == ["org/a", "b"]
+
+
 def test_caller_of_the_factory_gets_the_error_itself() -> None:
     with pytest.raises(ConfigError, match="LEGATO_PORT=70000: must be at most 65535"):
         app_from_environment({"LEGATO_PORT": "70000"})

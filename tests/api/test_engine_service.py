@@ -75,7 +75,8 @@ class Opener:
         async def wait_ready() -> None:
             pass
 
-        return SimpleNamespace(llm=SimpleNamespace(client=self.client, wait_ready=wait_ready))
+        llm = SimpleNamespace(client=self.client, wait_ready=wait_ready, close=self.client.close)
+        return SimpleNamespace(llm=llm)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ def test_every_error_class_has_a_row() -> None:
     ]
     wait = {"retry_after_s": 1.0}
     needs = {
+        errors.LoadFailedError: wait,
         errors.OverloadedError: wait,
         errors.SlowFirstTokenError: wait | {"first_token_at": 2.0},
         errors.NotReadyError: wait,
@@ -28,6 +29,7 @@ def test_every_error_class_has_a_row() -> None:
         "SlowReaderError": 408,
         "ConfigError": 503,
         "ModelError": 503,
+        "LoadFailedError": 503,
         "RequestError": 400,
         "UnknownModelError": 404,
         "UnknownRequestError": 404,

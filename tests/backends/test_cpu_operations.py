@@ -21,6 +21,7 @@ from tests.backends.programs import (
     KV_HEADS,
     POSITIONS,
     Q_DIM,
+    WIDE,
     Write,
     gemma,
     gpt2,
@@ -36,6 +37,14 @@ from tests.kernels.tapes import relative_error
 KV = KVLayout(num_layers=2, num_pages=16, page_size=16, num_kv_heads=KV_HEADS, head_dim=HEAD_DIM)
 PROMPT = [3, 14, 15, 9, 26, 5, 35, 8, 9, 7, 9, 32, 38, 4, 6, 26, 43, 3, 8, 32]
 SQUARE, UP = Weight("square", (HIDDEN, HIDDEN)), Weight("up", (HIDDEN, HIDDEN))
+EXPERTS = [
+    (
+        Weight(f"{each}.gate", (WIDE, HIDDEN)),
+        Weight(f"{each}.up", (WIDE, HIDDEN)),
+        Weight(f"{each}.down", (HIDDEN, WIDE)),
+    )
+    for each in range(5)
+]
 BIAS, UP_BIAS = vector("bias", HIDDEN), vector("up_bias", HIDDEN)
 
 
@@ -61,6 +70,25 @@ OPERATIONS: dict[str, Write] = {
     ),
     "scale": lambda p, x: p.scale(p.linear(x, SQUARE), 0.3),
     "soft_cap": lambda p, x: p.soft_cap(p.linear(x, SQUARE), 1.5),
+    "experts": lambda p, x: p.experts(
+        x,
+        p.linear(x, Weight("router", (5, HIDDEN))),
+        EXPERTS,
+        top_k=2,
+        is_normalized=True,
+        function=Activation.SILU,
+    ),
+    "experts, shares as they are, added": lambda p, x: p.add(
+        x,
+        p.experts(
+            x,
+            p.linear(x, Weight("router", (5, HIDDEN))),
+            EXPERTS,
+            top_k=3,
+            is_normalized=False,
+            function=Activation.GELU_TANH,
+        ),
+    ),
     "value added to itself": lambda p, x: p.add(x, x),
     **{f"{function}": lambda p, x, function=function: p.activate(x, function) for function in Activation},
     **{f"gated {function}": gated(function) for function in Activation},

@@ -66,7 +66,8 @@ def test_each_command_has_help(argv: list[str], name: str, capsys: pytest.Captur
             "legato serve: error: unknown argument --max-num-seq; did you mean --max-num-seqs?",
         ),
         (["serve", "--api-keyy=secret"], "unknown argument --api-keyy; did you mean --api-key?"),
-        (["serve", "one", "two"], "unknown argument two (see legato serve --help)"),
+        (["serve", "one", "--model", "two"], "models are named in two ways: one and --model two; name all"),
+        (["chat", "one", "two"], "unknown argument two (see legato chat --help)"),
         (["serve", "--port", "http"], "legato: error: --port http: expected a whole number"),
         (["serve", "--port", "65536"], "legato: error: --port 65536: must be at most 65535"),
         (

@@ -4,7 +4,16 @@ import argparse
 
 import pytest
 
-from legato.cli.options import add_model, add_settings, as_flags, config_table, given_settings, resolve
+from legato.cli.options import (
+    add_model,
+    add_models,
+    add_settings,
+    as_flags,
+    config_table,
+    given_models,
+    given_settings,
+    resolve,
+)
 from legato.cli.parser import Parser
 from legato.core.config import EngineConfig, ServerConfig
 from legato.core.errors import ConfigError
@@ -65,6 +74,31 @@ def test_model_is_named_by_position_or_by_flag(argv: list[str]) -> None:
 def test_two_different_models_are_refused() -> None:
     with pytest.raises(ConfigError, match="two models are named: a and --model b"):
         resolve(EngineConfig, parse("a", "--model", "b"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "models"),
+    [
+        ([], []),
+        (["a"], ["a"]),
+        (["a", "b"], ["a", "b"]),
+        (["--model", "a", "-m", "b"], ["a", "b"]),
+        (["a", "--model", "a"], ["a"]),
+    ],
+)
+def test_several_models_are_named_by_position_or_by_flag(argv: list[str], models: list[str]) -> None:
+    parser = Parser(prog="test")
+    add_models(parser)
+    arguments = parser.parse_args(argv)
+    assert given_models(arguments) == models
+    assert given_settings(EngineConfig, arguments) == ({"model": ",".join(models)} if models else {})
+
+
+def test_models_in_two_ways_are_refused() -> None:
+    parser = Parser(prog="test")
+    add_models(parser)
+    with pytest.raises(ConfigError, match="two ways: a and --model b --model c; name all"):
+        given_models(parser.parse_args(["a", "--model", "b", "--model", "c"]))
 
 
 def test_value_below_the_least_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from legato.models.registry import build_model
 from tests.engine.runs import build_engine
 from tests.fakes import random_model
 from tests.model_builders import TINY_LLAMA, write_json
+from tests.tiny_model import MIXTRAL
 
 CONFIG, _ = random_model(seed=0, num_layers=1, vocab_size=16)
 MODEL = build_model(CONFIG)  # one token of K/V takes 2 * 3 * 64 * 4 bytes
@@ -122,8 +124,9 @@ def test_start_is_reported_stage_by_stage(tiny_model: Path) -> None:
     assert engine.numeric_mode == "reference-float32"
 
 
-def test_made_up_weights_need_a_config_alone(tmp_path: Path) -> None:
-    write_json(tmp_path / "config.json", TINY_LLAMA)
+@pytest.mark.parametrize("family", [{}, MIXTRAL], ids=["llama", "mixtral"])
+def test_made_up_weights_need_a_config_alone(tmp_path: Path, family: dict[str, Any]) -> None:
+    write_json(tmp_path / "config.json", TINY_LLAMA | family)
     config = EngineConfig(model=str(tmp_path), load_format="dummy", backend="reference", num_pages=8)
     assert load_engine(config, lambda *_: None).max_model_len == 64
     assert [each.name for each in tmp_path.iterdir()] == ["config.json"]

@@ -112,7 +112,9 @@ def test_folder_that_says_too_little_is_refused(tmp_path: Path, change: dict[str
     [
         ({"llama.attention.max_alibi_bias": 8.0}, "llama.attention.max_alibi_bias = 8.0"),
         ({"llama.rope.scale_linear": 4.0}, "llama.rope.scale_linear"),
-        ({"llama.expert_count": 8}, "llama.expert_count = 8"),
+        ({"llama.expert_count": "many"}, "llama.expert_count is 'many'"),
+        ({"llama.expert_shared_count": 1}, "llama.expert_shared_count = 1"),
+        ({"llama.expert_gating_func": 2}, "llama.expert_gating_func = 2"),
         ({"llama.block_count": "many"}, "llama.block_count is 'many'"),
         ({"llama.attention.head_count": 0}, "llama.attention.head_count is 0"),
         ({"llama.attention.head_count": 1 << 20}, "head_count is 1048576, more than there are inputs"),

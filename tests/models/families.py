@@ -23,6 +23,7 @@ COMMON: dict[str, Any] = {
     "eos_token_id": 2,
 }
 ALTERNATING = ["sliding_attention", "full_attention"] * (LAYERS // 2)
+MOE = COMMON | {"head_dim": 16, "moe_intermediate_size": 48, "num_experts": 8, "num_experts_per_tok": 3}
 GEMMA = COMMON | {"head_dim": 16, "query_pre_attn_scalar": 20, "sliding_window": WINDOW}
 SCALED_TO = {"factor": 4.0, "original_max_position_embeddings": 64}
 OPT = {
@@ -59,6 +60,22 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> class of transfor
         COMMON | {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 2},
     ),
     "qwen3": ("Qwen3", COMMON | {"head_dim": 16}),
+    "qwen3 moe": ("Qwen3Moe", MOE | {"norm_topk_prob": True}),
+    "qwen3 moe, layers without experts": (
+        "Qwen3Moe",
+        MOE
+        | {
+            "decoder_sparse_step": 2,
+            "mlp_only_layers": [3],
+            "use_sliding_window": True,
+            "sliding_window": WINDOW,
+        },
+    ),
+    "mixtral": ("Mixtral", COMMON | {"head_dim": 8, "num_local_experts": 8, "num_experts_per_tok": 2}),
+    "mixtral with a window": (
+        "Mixtral",
+        COMMON | {"num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": WINDOW},
+    ),
     "gemma2": ("Gemma2", GEMMA | {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0}),
     "gemma3": ("Gemma3", GEMMA | {"layer_types": ALTERNATING}),
     "phi3": ("Phi3", COMMON | {"original_max_position_embeddings": 256, "sliding_window": WINDOW}),

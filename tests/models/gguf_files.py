@@ -5,6 +5,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
 INTERLEAVED = ("llama", "smollm3", "granite")  # architectures whose q and k are reordered
@@ -25,6 +26,9 @@ KEYS = {  # config.json's name -> the header's key, after its architecture
     "residual_multiplier": "residual_scale",
     "attention_multiplier": "attention.scale",
     "logits_scaling": "logit_scale",
+    "num_local_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
 }
 
 
@@ -64,12 +68,25 @@ def tensors(architecture: str, model: PreTrainedModel) -> dict[str, np.ndarray]:
     kind = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
     found = {}
-    for name, tensor in model.state_dict().items():
+    for name, tensor in parted(model.state_dict()).items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
         found[stored] = laid_out(architecture, name, tensor.float().numpy(), config)
+    return found
+
+
+def parted(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """gate and up of stacked experts apart."""
+    found = {}
+    for name, tensor in state.items():
+        if name.endswith(".gate_up_proj"):
+            gate, up = tensor.chunk(2, dim=1)
+            stem = name.removesuffix("gate_up_proj")
+            found |= {f"{stem}gate_proj.weight": gate, f"{stem}up_proj.weight": up}
+        else:
+            found[f"{name}.weight" if name.endswith("experts.down_proj") else name] = tensor
     return found
 
 

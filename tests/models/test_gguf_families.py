@@ -35,6 +35,8 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {  # family -> architecture, furt
     "mistral without a window": ("llama", {}),
     "qwen2": ("qwen2", {}),
     "qwen3": ("qwen3", {}),
+    "qwen3 moe": ("qwen3moe", {}),
+    "mixtral": ("llama", {"rope.freq_base": 1e6, "expert_gating_func": 1}),
     "gemma2": ("gemma2", {}),
     "gemma3": ("gemma3", {"attention.sliding_window_pattern": 2, "rope.freq_base": 1e6}),
     "phi3": ("phi3", {"rope.dimension_count": 8}),
@@ -52,7 +54,7 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {  # family -> architecture, furt
     "granite": ("granite", {}),
     "gpt2": ("gpt2", {}),
 }
-READ_BY_TRANSFORMERS = ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2"]
+READ_BY_TRANSFORMERS = ["llama", "qwen2", "qwen3", "qwen3 moe", "gemma2", "gemma3", "gpt2"]
 
 
 def gguf_model(name: str) -> PreTrainedModel:

@@ -72,6 +72,19 @@ HONOURED: dict[str, Changes] = {
     "mistral": [*DECODER, {"sliding_window": 5}, {"sliding_window": None}],
     "qwen2": [*DECODER[:-1], *WINDOWED, {"tie_word_embeddings": False}],
     "qwen3": [*DECODER[:-1], *WINDOWED, {"attention_bias": True}, {"tie_word_embeddings": True}],
+    "qwen3 moe": [
+        *DECODER[:-1],
+        {"use_sliding_window": True, "sliding_window": 5},
+        {"attention_bias": True},
+        {"tie_word_embeddings": True},
+        {"num_local_experts": 4},
+        {"num_experts_per_tok": 1},
+        {"moe_intermediate_size": 24},
+        {"norm_topk_prob": False},
+        {"decoder_sparse_step": 3},
+        {"mlp_only_layers": [0, 2]},
+    ],
+    "mixtral": [*DECODER, {"sliding_window": 5}, {"num_local_experts": 4}, {"num_experts_per_tok": 1}],
     "gemma2": [*GEMMAS, {"attn_logit_softcapping": 0.5}, rope("default", rope_theta=20.0)],
     "gemma3": [
         *GEMMAS,
@@ -110,7 +123,7 @@ HONOURED: dict[str, Changes] = {
         {"tie_word_embeddings": False},
     ],
 }  # fmt: skip
-LLAMAS = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite")
+LLAMAS = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3 moe", "smollm3", "granite")
 REFUSED: dict[str, Changes] = {
     **{name: [{"hidden_act": "quick_gelu"}, PARTIAL, {"partial_rotary_factor": 0.5}] for name in LLAMAS},
     "gemma2": [{"use_bidirectional_attention": True}, {"hidden_activation": "tanh"}],
@@ -189,6 +202,8 @@ ON_THE_HUB: dict[str, dict[str, Any]] = {  # what published files say beside, to
     "gemma3": {"cache_implementation": "hybrid", "sliding_window_pattern": 6, "_sliding_window_pattern": 6},
     "phi3": {"full_attn_mod": 1, "interpolate_factor": 1, "lm_head_bias": False, "mlp_bias": False},
     "qwen2": {"use_mrope": False, "max_window_layers": 28},
+    "qwen3 moe": {"max_window_layers": 48, "num_experts": 8, "output_router_logits": False},
+    "mixtral": {"router_jitter_noise": 0.0, "router_aux_loss_coef": 0.02},
     "gpt2": {"n_ctx": 1024, "_num_labels": 1, "task_specific_params": {"text-generation": {}}},
     "opt": {"prefix": "</s>", "activation_dropout": 0.0},
     "llama": {"rope_interleaved": False, "is_llama_config": True, "pretraining_tp": 1},

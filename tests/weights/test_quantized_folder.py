@@ -13,6 +13,7 @@ from legato.engine.assembly import load_engine
 from legato.weights.folder_tensors import open_folder
 from legato.weights.quantized_folder import QuantizedFolder, open_quantized
 from tests.model_builders import TINY_LLAMA, random_tensors, write_json
+from tests.tiny_model import MIXTRAL
 
 Arrays = dict[str, np.ndarray]
 
@@ -249,18 +250,33 @@ def test_group_that_there_is_not_is_refused_when_it_is_read(tmp_path: Path) -> N
         write(tmp_path, tensors, GPTQ).read("x.weight")
 
 
-def test_model_quantised_by_awq_is_served(tmp_path: Path) -> None:
-    """All products of its layers are in 4 bits; embeddings, norms and the head are floats."""
-    config = TINY_LLAMA | {
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 1,
-        "vocab_size": 32,
-    }
+DENSE = {"mlp.gate_proj": (128, 64), "mlp.up_proj": (128, 64), "mlp.down_proj": (64, 128)}
+EXPERTS = {
+    f"block_sparse_moe.experts.{expert}.{part}": shape
+    for expert in range(4)
+    for part, shape in {"w1": (128, 64), "w3": (128, 64), "w2": (64, 128)}.items()
+}
+
+
+@pytest.mark.parametrize(("family", "mlp"), [({}, DENSE), (MIXTRAL, EXPERTS)], ids=["llama", "mixtral"])
+@pytest.mark.parametrize(("make", "scheme"), [(awq, AWQ), (gptq, GPTQ)], ids=["awq", "gptq"])
+def test_model_quantised_to_4_bits_is_served(
+    tmp_path: Path, make: Any, scheme: dict[str, Any], family: dict[str, Any], mlp: dict[str, tuple[int, int]]
+) -> None:
+    """All products of its layers are in 4 bits; embeddings, norms, routers and the head are floats."""
+    config = (
+        TINY_LLAMA
+        | family
+        | {
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_hidden_layers": 1,
+            "vocab_size": 32,
+        }
+    )
     shapes = {
         "self_attn.q_proj": (64, 64), "self_attn.k_proj": (32, 64), "self_attn.v_proj": (32, 64),
-        "self_attn.o_proj": (64, 64), "mlp.gate_proj": (128, 64), "mlp.up_proj": (128, 64),
-        "mlp.down_proj": (64, 128),
+        "self_attn.o_proj": (64, 64), **mlp,
     }  # fmt: skip
     tensors: Arrays = random_tensors({
         "model.embed_tokens.weight": (32, 64), "lm_head.weight": (32, 64), "model.norm.weight": (64,),
@@ -268,9 +284,11 @@ def test_model_quantised_by_awq_is_served(tmp_path: Path) -> None:
         "model.layers.0.post_attention_layernorm.weight": (64,),
     })  # fmt: skip
     for module, (outputs, inputs) in shapes.items():
-        made = awq(*draw(32, inputs, outputs))
+        made = make(*draw(32, inputs, outputs))
         tensors |= {name.replace("x.", f"model.layers.0.{module}."): each for name, each in made.items()}
-    write(tmp_path, tensors, AWQ)
-    write_json(tmp_path / "config.json", config | {"quantization_config": AWQ})
+    if family:
+        tensors |= random_tensors({"model.layers.0.block_sparse_moe.gate.weight": (4, 64)})
+    write(tmp_path, tensors, scheme)
+    write_json(tmp_path / "config.json", config | {"quantization_config": scheme})
     engine_config = EngineConfig(model=str(tmp_path), num_pages=8, packed_cache=False)
     assert load_engine(engine_config, lambda *_: None).max_model_len == 64

@@ -34,6 +34,8 @@ class DeepCheck:
         state = service.state()
         if not state.is_ready and state.stage != "overloaded":
             return state.reason
+        if _is_unloaded(service):
+            return None
         key = id(service)
         if self._clock() - self._seen_at.get(key, -FRESH_S) < FRESH_S:
             return None
@@ -56,7 +58,7 @@ class DeepCheck:
                     token = asyncio.create_task(_generate_one_token(service))
                 await asyncio.sleep(WATCH_S)
         except LegatoError as error:
-            return str(error)
+            return None if _is_unloaded(service) else str(error)
         finally:
             if token is not None:
                 await cancel_and_wait(token)
@@ -68,6 +70,11 @@ async def _generate_one_token(service: ModelService) -> None:
     async with aclosing(stream):
         async for _ in stream:
             pass
+
+
+def _is_unloaded(service: ModelService) -> bool:
+    """Whether it has no engine and yet takes calls, which will load one: there is none to be stuck."""
+    return service.latest_stats() is None and service.state().is_ready
 
 
 def _num_steps(service: ModelService) -> int:

@@ -15,7 +15,7 @@ from legato.api.errors import ERROR_RESPONSES, STREAMED_RESPONSE
 from legato.api.explain.in_answer import explain_member
 from legato.api.json_text import JsonAnswer
 from legato.api.limits import check_limit
-from legato.api.service import ModelService
+from legato.api.service import ModelService, ServedModels
 from legato.api.sse import EventStream
 from legato.api.transport.json_body import StrictJsonRoute
 from legato.api.transport.model_lookup import ModelsDep, find_started
@@ -81,12 +81,14 @@ async def create_completion(body: CompletionBody, request: Request) -> Response:
 
 @router.get("/v1/models", summary="List the served models")
 async def list_models(models: ModelsDep) -> dict[str, Any]:
-    return {"object": "list", "data": [_model_card(name, service) for name, service in models.items()]}
+    """With several models each has a `status`: loaded, loading or unloaded."""
+    cards = [_model_card(name, service, models) for name, service in models.items()]
+    return {"object": "list", "data": cards}
 
 
 @router.get("/v1/models/{model:path}", summary="Describe a served model")
 async def retrieve_model(model: str, models: ModelsDep) -> dict[str, Any]:
-    return _model_card(*models.find(model))
+    return _model_card(*models.find(model), models)
 
 
 async def _answer(
@@ -116,11 +118,24 @@ def _head(request: Request, answer_id: str, name: str, service: ModelService, re
     )
 
 
-def _model_card(name: str, service: ModelService) -> dict[str, Any]:
-    return {
+def _model_card(name: str, service: ModelService, models: ServedModels) -> dict[str, Any]:
+    card = {
         "id": name,
         "object": "model",
         "created": service.created,
         "owned_by": "legato",
         "max_model_len": service.max_model_len,
     }
+    return card | {"status": _status(service)} if models.is_several else card
+
+
+def _status(service: ModelService) -> dict[str, Any]:
+    """As llama.cpp's server tells it of several models: `failed` stands there when it has."""
+    state = service.state()
+    value = "loaded"
+    if state.stage in ("loading", "waiting"):
+        value = "loading"
+    elif state.stage in ("unloaded", "failed"):
+        value = "unloaded"
+    status: dict[str, Any] = {"value": value, "stage": state.stage, "progress": state.progress}
+    return status | {"failed": True, "reason": state.reason} if state.stage == "failed" else status

@@ -32,36 +32,39 @@ router = APIRouter(responses=ERROR_RESPONSES, tags=["operations"])
 @router.head("/health", include_in_schema=False)
 @router.get("/health", response_model=None, summary="Whether the server lives")
 async def health(request: Request, models: ModelsDep, deep: bool = False) -> Response:
-    """200 while every engine serves, loads or is being replaced; else 503 with the reason.
+    """200 while an engine serves, loads or is being replaced; else 503 with the reason. Of several models
+    one that has failed ends no others: the body names it.
 
-    With `?deep=1` an engine must also have made progress in the last second, or give a token within seconds.
+    With `?deep=1` each engine must also have made progress in the last second, or give a token within
+    seconds.
     """
-    dead = [state for state in _states(models) if not state.is_alive]
-    if dead:
-        return JSONResponse({"status": "dead", "reason": "; ".join(state.reason for state in dead)}, 503)
+    states = [service.state() for service in models.unique()]
+    dead = [state for state in states if not state.is_alive]
+    reason = "; ".join(state.reason for state in dead)
+    if len(dead) == len(states):
+        return JSONResponse({"status": "dead", "reason": reason}, 503)
     if deep:
         check: DeepCheck = request.app.state.deep_check
-        faults = await asyncio.gather(*(check.fault(service) for service in models.unique()))
+        alive = [service for service, state in zip(models.unique(), states, strict=True) if state.is_alive]
+        faults = await asyncio.gather(*map(check.fault, alive))
         if any(faults):
             return JSONResponse({"status": "stuck", "reason": "; ".join(filter(None, faults))}, 503)
-    return JSONResponse({"status": "ok"})
+    return JSONResponse({"status": "degraded", "reason": reason} if dead else {"status": "ok"})
 
 
 @router.head("/ready", include_in_schema=False)
 @router.get("/ready", response_model=None, summary="Whether the server takes requests now")
 async def ready(request: Request, models: ModelsDep) -> Response:
-    """200 when every engine takes requests; else 503 with the stage of the one that is furthest from it."""
+    """200 when requests are taken; else 503 with the stage of the engine that is nearest to it. Of several
+    models, all are told: calls for one that is not loaded are held while it is, once the first one was.
+    """
     server: ServerConfig = request.app.state.server
     states = [_state_with_limit(service, server.ttft_limit_s) for service in models.unique()]
-    waiting = [state for state in states if not state.is_ready]
-    if not waiting:
-        return JSONResponse({"status": "ready"})
-    state = min(waiting, key=lambda state: state.progress)
-    answer: dict[str, Any] = {
-        "stage": state.stage,
-        "progress": state.progress,
-        "reason": state.reason,
-    }
+    each = {"models": _stages(models, states)} if models.is_several else {}
+    if any(state.is_ready for state in states):
+        return JSONResponse({"status": "ready"} | each)
+    state = max(states, key=lambda state: state.progress)
+    answer = _stage(state) | each
     if state.retry_after_s is None:  # asking again would be in vain
         return JSONResponse(answer, 503)
     answer["retry_after_s"] = state.retry_after_s
@@ -117,5 +120,10 @@ def _state_with_limit(service: ModelService, ttft_limit_s: float) -> ServiceStat
     )
 
 
-def _states(models: ServedModels) -> list[ServiceState]:
-    return [service.state() for service in models.unique()]
+def _stages(models: ServedModels, states: list[ServiceState]) -> list[dict[str, Any]]:
+    services = models.unique()
+    return [{"id": each.names[0]} | _stage(state) for each, state in zip(services, states, strict=True)]
+
+
+def _stage(state: ServiceState) -> dict[str, Any]:
+    return {"stage": state.stage, "progress": state.progress, "reason": state.reason}

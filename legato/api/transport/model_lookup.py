@@ -14,14 +14,15 @@ def served_models(request: Request) -> ServedModels:
 
 
 async def find_started(request: Request, name: str | None) -> tuple[str, ModelService]:
-    """The service, and the name it is called by; where no lifespan has started its engine, this does.
+    """The service, and the name it is called by; what has not been loaded is loaded, and stays to the end.
 
     Raises UnknownModelError, QueueTimeoutError when the request's time ends before the engine is loaded, and
-    what ModelService.start raises.
+    what ModelService.enter raises.
     """
     name, service = served_models(request).find(name)
     async with Deadlines.of(request).while_queueing():
-        await service.start()
+        release = await service.enter()
+    request.state.on_end.append(lambda _: release())
     return name, service
 
 

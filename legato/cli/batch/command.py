@@ -26,7 +26,7 @@ _OF_THE_NETWORK = frozenset(
     {
         *("host", "port", "api_key", "api_key_file", "max_requests_per_key", "requests_per_minute_per_key"),
         *("ssl_keyfile", "ssl_certfile", "allowed_origins", "allowed_hosts"),
-        *("root_path", "vllm_url", "drain_timeout_s"),
+        *("root_path", "vllm_url", "drain_timeout_s", "max_models_memory_bytes", "idle_unload_s"),
     }
 )
 _PER_PLACE = 2  # requests in flight for each that can run: whoever ends has a successor that waits

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from legato.core.descriptors import hard_descriptor_limit, max_connections
-from legato.engine.memory import free_memory_bytes, machine_memory_bytes, usable_memory_bytes
 from legato.kernels.threads import UsableCores, usable_cores
+from legato.observability.memory import free_memory_bytes, machine_memory_bytes, usable_memory_bytes
 
 CPU_INFO = Path("/proc/cpuinfo")
 

@@ -17,7 +17,7 @@ from legato.engine.compute import Compute, choose_compute
 from legato.modelfiles.model_config import read_model_config
 from legato.models.family import Model
 from legato.models.registry import build_model
-from legato.program.ops import Embedding, Linear, Program
+from legato.program.ops import Program, products_of
 from legato.tokenization.tokenizer import load_tokenizer
 from legato.weights.loader import load_weights
 from legato.weights.quantization import quantize_weights
@@ -130,8 +130,8 @@ def weight_errors(backend: Backend, program: Program, exact: Weights, given: Wei
     found: dict[str, dict[str, float]] = defaultdict(dict)  # kind -> name -> error
     formats: dict[str, set[str]] = defaultdict(set)
     for op in program.ops:
-        if isinstance(op, Embedding | Linear):
-            names = [weight.name for weight in ((op.weight,) if isinstance(op, Embedding) else op.weights)]
+        for product in products_of(op):
+            names = [weight.name for weight in product]
             kept = dict(zip(names, backend.kept([given[name] for name in names]), strict=True))
             for name, weight in kept.items():
                 kind = name.rpartition(".")[2]

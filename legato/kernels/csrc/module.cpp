@@ -192,6 +192,18 @@ std::vector<PackedWeight> packed_of(const nb::tuple& weights) {
     return all;
 }
 
+// Of tuples as packed_of takes them, one for each expert.
+int experts(Tape& tape, int x, int scores, const nb::tuple& gate_ups, const nb::tuple& downs, int64_t top_k,
+            bool is_normalized, const std::string& function) {
+    require_size("downs", downs.size(), static_cast<int64_t>(gate_ups.size()));
+    std::vector<Expert> experts;
+    for (size_t i = 0; i < gate_ups.size(); ++i) {
+        experts.push_back({packed_of(nb::cast<nb::tuple>(gate_ups[i])), packed_of(nb::cast<nb::tuple>(downs[i]))});
+    }
+    const auto activation = static_cast<Activation>(index_named("activation", function, kActivationNames));
+    return tape.experts(x, scores, experts, top_k, is_normalized, activation);
+}
+
 int activate(Tape& tape, int x, const std::string& function, bool is_gated) {
     return tape.activate(x, static_cast<Activation>(index_named("activation", function, kActivationNames)), is_gated);
 }
@@ -307,6 +319,8 @@ void bind_tape(nb::module_& m) {
         .def("add", &Tape::add, "a"_a, "b"_a)
         .def("attention", &attention, "qkv"_a, "cos"_a.noconvert(), "sin"_a.noconvert(), "layer"_a, "num_heads"_a,
              "scale"_a, "window"_a = 0, "cap"_a = 0.0f, nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>())
+        .def("experts", &experts, "x"_a, "scores"_a, "gate_ups"_a, "downs"_a, "top_k"_a, "is_normalized"_a, "function"_a,
+             nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>())
         .def("activate", &activate, "x"_a, "function"_a, "is_gated"_a)
         .def("scale", &Tape::scale, "x"_a, "factor"_a)
         .def("soft_cap", &Tape::soft_cap, "x"_a, "cap"_a)

@@ -82,11 +82,13 @@ constexpr bool reads_offsets(Format format) { return format == Format::Q6; }
 //   values  float32 [rows, inputs]
 //   halves  bfloat16 bits [rows, inputs], a zero after each row of an odd number
 //   int8    with a scale a group, for quantised weights
+//   first_row  of these `rows`, among more that lie there
 struct Activations {
     int64_t rows, inputs;
     const float* values;
     const uint16_t* halves;
     Int8Rows int8;
+    int64_t first_row = 0;
 };
 
 constexpr int64_t kMaxHeadDim = 1024;

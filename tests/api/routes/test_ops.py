@@ -87,8 +87,11 @@ def test_one_dead_model_of_two_is_seen() -> None:
     dead.current_state = DEAD
     client = TestClient(create_app({"well": well, "dead": dead}, ServerConfig()))
 
-    assert client.get("/health").status_code == 503
+    health = client.get("/health")
+    assert (health.status_code, health.json()) == (200, {"status": "degraded", "reason": DEAD.reason})
     assert client.post("/v1/completions", json={"prompt": "a", "model": "well"}).status_code == 200
+    well.current_state = DEAD
+    assert client.get("/health").status_code == 503
 
 
 def test_stats_tell_the_ledger_of_each_request(client: TestClient, service: FakeService) -> None:

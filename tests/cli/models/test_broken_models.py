@@ -15,9 +15,11 @@ import safetensors.numpy
 import torch
 
 from legato.cli.main import main
+from tests.tiny_model import MIXTRAL, write_tiny_model
 
 WEIGHTS = "model.safetensors"
 EMBEDDINGS, NORM = "model.embed_tokens.weight", "model.norm.weight"
+EXPERTS = "model.layers.1.block_sparse_moe."
 
 
 def cut(name: str, share: float = 0.5) -> Callable[[Path], None]:
@@ -41,6 +43,22 @@ def change_config(**changes: Any) -> Callable[[Path], None]:
     def spoil(folder: Path) -> None:
         config = json.loads((folder / "config.json").read_bytes())
         (folder / "config.json").write_text(json.dumps(config | changes))
+
+    return spoil
+
+
+def mixtral(spoil: Callable[[Path], None]) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        spoil(write_tiny_model(folder, **MIXTRAL))
+
+    return write
+
+
+def leave_out_tensor(name: str) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        tensors = safetensors.numpy.load_file(folder / WEIGHTS)
+        del tensors[name]
+        safetensors.numpy.save_file(tensors, folder / WEIGHTS)
 
     return spoil
 
@@ -93,6 +111,17 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str, str]] = {
     ),
     "minus infinity": (
         change_tensor(NORM, lambda each: np.full_like(each, -np.inf, np.float16)), WEIGHTS, "not finite",
+    ),
+    "expert missing": (
+        mixtral(leave_out_tensor(f"{EXPERTS}experts.3.w2.weight")), "",
+        f"tensor '{EXPERTS}experts.3.w2.weight' is missing",
+    ),
+    "wrong number of experts": (
+        mixtral(change_config(num_local_experts=5)), WEIGHTS, "gate.weight' has shape [4, 64]",
+    ),
+    "nan in an expert": (
+        mixtral(change_tensor(f"{EXPERTS}experts.0.w1.weight", with_nan)), WEIGHTS,
+        f"'{EXPERTS}experts.0.w1.weight' holds numbers that are",
     ),
     "tokenizer cut off": (cut("tokenizer.json"), "tokenizer.json", "tokenizer.json"),
     "pickle of something else": (

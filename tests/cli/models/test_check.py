@@ -7,7 +7,7 @@ import pytest
 
 from legato.cli.main import main
 from legato.cli.models.check import TEXT
-from tests.tiny_model import write_tiny_model
+from tests.tiny_model import MIXTRAL, write_tiny_model
 
 
 def check(model: Path, *flags: str) -> int:
@@ -43,6 +43,16 @@ def test_report_names_formats_and_errors(
         "  same first choice  N% of positions",
     ]
     assert told.err == ""
+
+
+def test_experts_are_one_kind_and_their_router_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(write_tiny_model(tmp_path / "tiny", **MIXTRAL), "--quantization", "int4") == 0
+    rows = [row.split() for row in capsys.readouterr().out.splitlines()]
+    kept = {row[0]: row[1] for row in rows if len(row) == 4}
+    assert kept["router"] == "bf16"
+    assert {kept[kind] for kind in ("gate_proj", "up_proj", "down_proj")} == {"q4"}
 
 
 def test_float32_is_exact(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from legato.backends.stored_weight import GROUP_LEN, to_bfloat16
 from legato.cli.bench.kernels.ceilings import Cost
 from legato.cli.bench.kernels.tapes import random_rows, recorded, replay, rows_step, source
 from legato.core.errors import ConfigError
-from legato.program.ops import Linear, Program
+from legato.program.ops import Experts, Linear, Program
 
 if TYPE_CHECKING:
     from legato.kernels._native import Device, Tape, WeightFormat
@@ -66,7 +66,11 @@ class Contestant(Protocol):
 
 
 def products_of(program: Program) -> tuple[Product, ...]:
-    """Every product of the program, those of all layers together."""
+    """Every product of the program, those of all layers together. Raises ConfigError for experts."""
+    if any(isinstance(op, Experts) for op in program.ops):
+        raise ConfigError(
+            "--model: its tokens go to experts of their own: measure it with `legato bench serve`"
+        )
     linears = [op for op in program.ops if isinstance(op, Linear)]
     kinds = Counter((_name(op), sum(each.shape[0] for each in op.weights), op.x.width) for op in linears)
     return tuple(Product(*kind, count) for kind, count in kinds.items())

@@ -364,7 +364,7 @@ static inline void linear_as(const PackedWeight& weight, const Activations& x, c
             float* first = out + row * out_stride + output;
             const float* panel_bias = bias ? bias + output : nullptr;
             const int64_t width = weight.outputs - output;
-            multiply_panel<format>({weights, x, row, first, out_stride, width, panel_bias, add}, num_rows);
+            multiply_panel<format>({weights, x, x.first_row + row, first, out_stride, width, panel_bias, add}, num_rows);
         }
     }
 }

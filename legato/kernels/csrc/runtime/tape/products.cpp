@@ -1,6 +1,7 @@
-// Products on the tape: their weights side by side, and their rows made what they read.
+// Products on the tape, and their rows made what they read.
+#include "products.h"
+
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "../require.h"
@@ -12,62 +13,67 @@ namespace {
 
 constexpr int64_t kWorkPerByte = 8;  // multiply-adds in the time of a byte
 
-int64_t outputs_of(const std::vector<PackedWeight>& weights) {
-    int64_t outputs = 0;
-    for (const auto& weight : weights) outputs += weight.outputs;
-    return outputs;
-}
-
-// One of the weights of a product: where its panels begin among those of all, and its columns in a row.
-struct Side {
-    PackedWeight weight;
-    int64_t first_panel, first_column;
-};
-
 }  // namespace
 
+Product::Product(const Kernels& kernels, const std::vector<PackedWeight>& weights, int64_t inputs)
+    : kernels_(&kernels), inputs_(inputs) {
+    require(!weights.empty(), "linear: there is no weight");
+    const auto width = kernels.panel_width;
+    for (const auto& weight : weights) {
+        require_equal(weight.inputs, inputs, "linear: inputs of the weight");
+        sides_.push_back({weight, num_panels_, outputs_});
+        num_panels_ += (weight.outputs + width - 1) / width;
+        outputs_ += weight.outputs;
+        num_bytes_ += kernels.packed_bytes(weight.format, weight.outputs, inputs);
+    }
+}
+
+int64_t Product::row_cost() const { return kernels_->panel_width * inputs_ / kWorkPerByte; }
+
+void Product::compute(const Activations& x, const float* bias, float* out, bool add, int64_t begin, int64_t end) const {
+    const auto width = kernels_->panel_width;
+    for (const auto& [weight, first_panel, first_column] : sides_) {
+        const auto panels = (weight.outputs + width - 1) / width;
+        const auto from = std::max<int64_t>(begin - first_panel, 0), to = std::min(end - first_panel, panels);
+        if (from >= to) continue;
+        const auto* added = bias != nullptr ? bias + first_column : nullptr;
+        kernels_->linear(weight, x, added, out + first_column, outputs_, add, from, to);
+    }
+}
+
 int Tape::linear(int x, const std::vector<PackedWeight>& weights, std::vector<float> bias) {
-    value(x, "linear");
-    const int out = add_value(values_[x].is_samples, outputs_of(weights));
+    const Product product(kernels_, weights, value(x, "linear").width);
+    const int out = add_value(values_[x].is_samples, product.outputs());
     record_linear(out, x, weights, std::move(bias), false);
     return out;
 }
 
 void Tape::add_linear(int into, int x, const std::vector<PackedWeight>& weights, std::vector<float> bias) {
     require(into != x, "add_linear: a product cannot be added to its own input");
-    require_equal(value(into, "add_linear").width, outputs_of(weights), "add_linear: width of what is added to");
-    require_equal(values_[into].is_samples, value(x, "add_linear").is_samples, "add_linear: rows are of samples");
+    const Product product(kernels_, weights, value(x, "add_linear").width);
+    require_equal(value(into, "add_linear").width, product.outputs(), "add_linear: width of what is added to");
+    require_equal(values_[into].is_samples, values_[x].is_samples, "add_linear: rows are of samples");
     record_linear(into, x, weights, std::move(bias), true);
     values_[into].rounded.is_current = values_[into].quantized.is_current = false;
 }
 
 // The panels of all weights are parts of one operation, so that threads wait for each other once.
 void Tape::record_linear(int out, int x, const std::vector<PackedWeight>& weights, std::vector<float> bias, bool add) {
-    const auto inputs = values_[x].width, outputs = outputs_of(weights), width = kernels_.panel_width;
-    if (!bias.empty()) require_equal(static_cast<int64_t>(bias.size()), outputs, "linear: width of the bias");
-    std::vector<Side> sides;
-    int64_t num_panels = 0, column = 0, bytes = 0;
-    for (const auto& weight : weights) {
-        require_equal(weight.inputs, inputs, "linear: inputs of the weight");
-        make_readable(x, weight.format);
-        sides.push_back({weight, num_panels, column});
-        num_panels += (weight.outputs + width - 1) / width;
-        column += weight.outputs;
-        bytes += kernels_.packed_bytes(weight.format, weight.outputs, inputs);
-    }
-    record({Parts::kPanels, num_panels, bytes / num_panels, width * inputs / kWorkPerByte, {x, out},
-            [=, sides = std::move(sides), bias = std::move(bias)](const Replay& replay, int64_t begin, int64_t end, int) {
+    Product product(kernels_, weights, values_[x].width);
+    if (!bias.empty()) require_equal(static_cast<int64_t>(bias.size()), product.outputs(), "linear: width of the bias");
+    for (const auto& weight : weights) make_readable(x, weight.format);
+    const auto num_panels = product.num_panels(), panel_bytes = product.panel_bytes(), row_cost = product.row_cost();
+    record({Parts::kPanels, num_panels, panel_bytes, row_cost, {x, out},
+            [=, product = std::move(product), bias = std::move(bias)](const Replay& replay, int64_t begin, int64_t end, int) {
                 const auto& in = values_[x];
                 const auto rows = in.is_samples ? replay.step.num_samples : replay.step.num_tokens;
-                const Activations activations{rows, in.width, in.values, in.halves, in.int8};
-                for (const auto& [weight, first_panel, first_column] : sides) {
-                    const auto panels = (weight.outputs + width - 1) / width;
-                    const auto from = std::max<int64_t>(begin - first_panel, 0), to = std::min(end - first_panel, panels);
-                    if (from >= to) continue;
-                    const auto* added = bias.empty() ? nullptr : bias.data() + first_column;
-                    kernels_.linear(weight, activations, added, values_[out].values + first_column, outputs, add, from, to);
-                }
+                const auto* added = bias.empty() ? nullptr : bias.data();
+                product.compute(activations(in, 0, rows), added, values_[out].values, add, begin, end);
             }});
+}
+
+Activations Tape::activations(const Value& value, int64_t first_row, int64_t rows) {
+    return {rows, value.width, value.values, value.halves, value.int8, first_row};
 }
 
 // Makes the rows of x what products with such weights read.

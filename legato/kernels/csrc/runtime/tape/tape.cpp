@@ -25,6 +25,7 @@ Tape::Tape(const Kernels& kernels, ThreadPool& pool, const KVStore& kv, int64_t 
       pool_(pool),
       kv_(kv),
       attention_tasks_(kv.shape().num_kv_heads, pool.num_threads()),
+      routing_(max_tokens),
       request_of_row_(max_tokens * static_cast<int64_t>(sizeof(int32_t))) {
     require(max_tokens >= 1 && max_samples >= 1, "max_tokens and max_samples must be at least 1");
     const auto unlimited = std::numeric_limits<int64_t>::max();
@@ -39,16 +40,17 @@ int64_t Tape::buffer_bytes() const {
 
 // ---- recording --------------------------------------------------------------------------------------------------
 
-int Tape::add_value(bool is_samples, int64_t width) {
+int Tape::add_value(bool is_samples, int64_t width, int64_t per_token) {
     Value value{};
     value.is_samples = is_samples;
+    value.per_token = per_token;
     value.width = width;
     values_.push_back(value);
     return static_cast<int>(values_.size()) - 1;
 }
 
 Tape::Value& Tape::value(int index, const char* operation) {
-    require(index >= 0 && index < static_cast<int>(values_.size()),
+    require(index >= 0 && index < static_cast<int>(values_.size()) && values_[static_cast<size_t>(index)].per_token == 1,
             std::string(operation) + ": there is no value " + std::to_string(index));
     return values_[static_cast<size_t>(index)];
 }
@@ -57,7 +59,7 @@ void Tape::record(Operation operation) {
     require(logits_ < 0, "the tape is finished: nothing can be added");
     const auto joins = [&](const Job& job) {
         const bool is_row_wise = operation.parts == Parts::kTokens || operation.parts == Parts::kSamples;
-        return is_row_wise && job.back().parts == operation.parts;
+        return is_row_wise && job.back().parts == operation.parts && job.back().count == operation.count;
     };
     if (jobs_.empty() || !joins(jobs_.back())) jobs_.emplace_back();
     jobs_.back().push_back(std::move(operation));
@@ -67,7 +69,7 @@ void Tape::record_rows(std::vector<int> uses, int out, Compute compute) {
     int64_t row_bytes = 0;
     for (const int index : uses) row_bytes += values_[index].width * static_cast<int64_t>(sizeof(float));
     const auto parts = values_[out].is_samples ? Parts::kSamples : Parts::kTokens;
-    record({parts, 1, row_bytes, 0, std::move(uses), std::move(compute)});
+    record({parts, values_[out].per_token, row_bytes, 0, std::move(uses), std::move(compute)});
 }
 
 int Tape::attention(int qkv, const Rotation& rotation, int64_t layer, int64_t num_heads, const Scores& scores) {
@@ -204,11 +206,13 @@ void Tape::fill_request_of_row(const Step& step) {
 
 int64_t Tape::num_parts(const Operation& operation, const Step& step) const {
     switch (operation.parts) {
-        case Parts::kTokens: return step.num_tokens;
+        case Parts::kTokens: return step.num_tokens * operation.count;
         case Parts::kSamples: return step.num_samples;
         case Parts::kPanels: return values_[operation.uses.front()].is_samples && step.num_samples == 0 ? 0 : operation.count;
+        case Parts::kExperts: return static_cast<int64_t>(routing_.used().size()) * operation.count;
         case Parts::kAttention: return static_cast<int64_t>(attention_tasks_.tasks().size());
         case Parts::kMerges: return static_cast<int64_t>(attention_tasks_.merges().size());
+        case Parts::kWhole: return 1;
     }
     return 0;
 }
@@ -220,6 +224,8 @@ int64_t Tape::grain(const Job& job, const Step& step) const {
         int64_t rows = 0;
         if (operation.parts == Parts::kPanels) {
             rows = values_[operation.uses.front()].is_samples ? step.num_samples : step.num_tokens;
+        } else if (operation.parts == Parts::kExperts) {  // of an expert, about
+            rows = step.num_tokens * values_[operation.uses.front()].per_token / static_cast<int64_t>(routing_.used().size());
         } else if (operation.parts == Parts::kAttention) {
             rows = attention_tasks_.mean_positions();
         } else if (operation.parts == Parts::kMerges) {

@@ -77,10 +77,14 @@ int Tape::add(int a, int b) {
 }
 
 int Tape::activate(int x, Activation function, bool is_gated) {
-    const auto in_width = value(x, "activate").width;
-    require(!is_gated || in_width % 2 == 0, "activate: a gated input must be two halves of equal width");
-    const auto width = is_gated ? in_width / 2 : in_width;
-    const int out = add_value(values_[x].is_samples, width);
+    const auto width = value(x, "activate").width;
+    require(!is_gated || width % 2 == 0, "activate: a gated input must be two halves of equal width");
+    return record_activation(x, function, is_gated);
+}
+
+int Tape::record_activation(int x, Activation function, bool is_gated) {
+    const auto width = is_gated ? values_[x].width / 2 : values_[x].width;
+    const int out = add_value(values_[x].is_samples, width, values_[x].per_token);
     record_rows({x, out}, out, [=](const Replay&, int64_t begin, int64_t end, int) {
         kernels_.activate(function, is_gated, values_[x].values, width, values_[out].values, begin, end);
     });

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from legato.engine.memory import free_memory_bytes, machine_memory_bytes, usable_memory_bytes
+from legato.observability.memory import free_memory_bytes, machine_memory_bytes, usable_memory_bytes
 
 MEMINFO = "MemTotal:       24683328 kB\nMemFree:         5831732 kB\nMemAvailable:    {kib} kB\n"
 NO_LIMIT_OF_VERSION_1 = "9223372036854771712\n"

@@ -1,0 +1,147 @@
+"""A ModelService of several: loaded on its first call, unloaded when another needs its memory."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from legato.api.engine_service import EngineService
+from legato.api.service import ModelService, ServiceState
+from legato.api.several_models.configs import config_of_each
+from legato.api.several_models.loader import ModelLoader, Stay, summed
+from legato.core.config import EngineConfig, ServerConfig
+from legato.core.errors import NotReadyError
+from legato.frontend.generator import Generator
+from legato.ipc.messages import EngineStats
+from legato.ipc.prediction.first_token import FirstToken
+from legato.modelfiles.catalog import served_name
+
+
+class OnDemandService:
+    """Implements ModelService over the stays that a ModelLoader gives the model."""
+
+    def __init__(self, loader: ModelLoader, stay: Stay, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.created = int(time.time())
+        self._loader = loader
+        self._stay = stay
+        self._max_model_len = stay.config.max_model_len
+
+    @property
+    def generator(self) -> Generator:
+        return self._loaded().generator
+
+    @property
+    def max_model_len(self) -> int | None:
+        """As the engine told it, also after its end."""
+        service = self._stay.service
+        if service is not None and service.max_model_len is not None:
+            self._max_model_len = service.max_model_len
+        return self._max_model_len
+
+    @property
+    def default_params(self) -> Mapping[str, Any]:
+        return self._loaded().default_params
+
+    @property
+    def fingerprint(self) -> str:
+        return self._loaded().fingerprint
+
+    def open(self) -> None:
+        """Begin to load the model: it is on its way before anybody waits for it."""
+        ticket = self._loader.enter(self._stay)
+        ticket.add_done_callback(lambda ticket: self._loader.leave(self._stay, ticket))
+
+    async def start(self) -> None:
+        (await self.enter())()
+
+    async def enter(self) -> Callable[[], None]:
+        ticket = self._loader.enter(self._stay)
+        try:
+            release = await asyncio.wrap_future(ticket)
+            await self._loaded().start()  # its engine may just be replaced
+        except BaseException:
+            self._loader.leave(self._stay, ticket)
+            raise
+        return release
+
+    async def stats(self) -> EngineStats:
+        return await self._loaded().stats()
+
+    def latest_stats(self) -> EngineStats | None:
+        """Counters go on where the last engine's ended."""
+        service = self._stay.service
+        latest = None if service is None else service.latest_stats()
+        return None if latest is None else summed(self._stay.past, latest)
+
+    def state(self) -> ServiceState:
+        loader, stay = self._loader, self._stay
+        fault = loader.fault_of(stay)
+        if fault is not None:
+            retry_after_s = None if loader.failure else loader.retry_after_s(stay)
+            return ServiceState(
+                stage="failed", is_ready=False, is_alive=False, reason=fault, retry_after_s=retry_after_s
+            )
+        service = stay.service
+        if service is not None:
+            state = service.state()
+            is_loading = state.stage in ("opening", "loading")
+            return replace(state, stage="loading", is_ready=self._is_open) if is_loading else state
+        if loader.is_draining:
+            reason = "the server is shutting down"
+            return ServiceState(stage="draining", is_ready=False, is_alive=True, reason=reason)
+        if stay.waiting:
+            reason = "waits for memory that other models use"
+            return ServiceState(stage="waiting", is_ready=self._is_open, is_alive=True, reason=reason)
+        reason = "is loaded when it is asked for"
+        return ServiceState(stage="unloaded", is_ready=self._is_open, is_alive=True, reason=reason)
+
+    def first_token(self, limit_s: float) -> FirstToken | None:
+        service = self._stay.service
+        return None if service is None else service.first_token(limit_s)
+
+    def drain(self) -> None:
+        self._loader.drain()
+        if (service := self._stay.service) is not None:
+            service.drain()
+
+    @property
+    def num_pending(self) -> int:
+        service = self._stay.service
+        return 0 if service is None else service.num_pending
+
+    async def close(self) -> None:
+        await self._loader.close(self._stay)
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether calls may come: those for models that are not loaded are held, once the first was."""
+        return self._loader.has_started and not self._loader.is_draining
+
+    def _loaded(self) -> ModelService:
+        service = self._stay.service
+        if service is None:
+            raise NotReadyError(f"{self._stay.name} is not loaded")
+        return service
+
+
+def make_services(
+    engine: EngineConfig, server: ServerConfig, models: Sequence[str]
+) -> list[EngineService] | list[OnDemandService]:
+    """A service for each model; one that shares the machine with none, nor ever leaves, needs no loader.
+
+    Raises ConfigError for settings that several models cannot share.
+    """
+    configs = config_of_each(engine, models)
+    if len(configs) == 1 and not server.idle_unload_s and server.max_models_memory_bytes is None:
+        return [EngineService(configs[0])]
+    names = [config.served_model_name or (served_name(config.model),) for config in configs]
+    loader = ModelLoader(
+        [(name[0], config) for name, config in zip(names, configs, strict=True)],
+        EngineService,
+        limit_bytes=server.max_models_memory_bytes,
+        idle_s=server.idle_unload_s or math.inf,
+    )
+    return [OnDemandService(loader, stay, name) for name, stay in zip(names, loader.stays, strict=True)]
