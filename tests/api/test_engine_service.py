@@ -9,7 +9,7 @@ import pytest
 
 from legato.api.engine_service import EngineService
 from legato.core.config import EngineConfig, SchedulerConfig
-from legato.core.errors import ClosedError, EngineDiedError, ModelError
+from legato.core.errors import ClosedError, EngineDiedError, ModelError, OverloadedError
 from legato.ipc.engine_client import EngineStage, EngineStatus
 from legato.ipc.messages import EngineStats, Failed, Ready
 from legato.ipc.reply_router import StatsSink
@@ -116,6 +116,39 @@ def test_fault_of_the_opening_is_a_failed_service_for_good(service: EngineServic
             asyncio.run(service.start())
     assert len(opener.threads) == 1
     assert service.state().stage == "failed"
+
+
+def test_calls_that_wait_for_the_engine_are_bounded(opener: Opener) -> None:
+    service = EngineService(EngineConfig(model="any", max_num_queued_reqs=3))
+
+    async def main() -> None:
+        held = [asyncio.create_task(service.enter()) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError, match="3 requests wait for the engine to be loaded"):
+            await service.enter()
+        held.pop().cancel()
+        await asyncio.sleep(0)
+        held.append(asyncio.create_task(service.enter()))
+        await asyncio.sleep(0)
+        opener.may_open.set()
+        await asyncio.gather(*held)
+        for _ in range(9):
+            await service.enter()  # one that is loaded holds nobody
+
+    asyncio.run(main())
+
+
+def test_load_sleeps_until_the_engine_takes_requests_or_never_will(opener: Opener) -> None:
+    opener.may_open.set()
+    service = EngineService(EngineConfig(model="any"))
+    service.load()
+    assert (service.state().stage, service.fault) == ("ready", None)
+
+    opener.error = ModelError("the file is gone")
+    broken = EngineService(EngineConfig(model="any"))
+    with pytest.raises(ModelError, match="the file is gone"):
+        broken.load()
+    assert broken.fault == "the file is gone"
 
 
 def test_close_has_a_thread_of_its_own(service: EngineService, opener: Opener) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from legato.api.answers.deadlines import Deadlines
+from legato.api.answers.plain import while_connected
 from legato.api.service import ModelService, ServedModels
 
 
@@ -16,14 +17,19 @@ def served_models(request: Request) -> ServedModels:
 async def find_started(request: Request, name: str | None) -> tuple[str, ModelService]:
     """The service, and the name it is called by; what has not been loaded is loaded, and stays to the end.
 
-    Raises UnknownModelError, QueueTimeoutError when the request's time ends before the engine is loaded, and
-    what ModelService.enter raises.
+    Raises UnknownModelError, QueueTimeoutError when the request's time ends before the engine is loaded,
+    ClientDisconnect when its client leaves before, and what ModelService.enter raises.
     """
     name, service = served_models(request).find(name)
+    is_loaded = service.latest_stats() is not None
     async with Deadlines.of(request).while_queueing():
-        release = await service.enter()
-    request.state.on_end.append(lambda _: release())
+        await (_enter(request, service) if is_loaded else while_connected(request, _enter(request, service)))
     return name, service
+
+
+async def _enter(request: Request, service: ModelService) -> None:
+    release = await service.enter()
+    request.state.on_end.append(lambda _: release())  # also when nobody waits for us any more
 
 
 ModelsDep = Annotated[ServedModels, Depends(served_models)]

@@ -1,6 +1,7 @@
 """A loader whose engines are made up: tests say when they are loaded and of what they die."""
 
 import asyncio
+import math
 import threading
 from concurrent.futures import Future
 
@@ -70,7 +71,11 @@ class Loading:
     """Models a, b and c of 60 bytes each; one fits into the limit."""
 
     def __init__(
-        self, patch: pytest.MonkeyPatch, limit_bytes: int = LIMIT_BYTES, max_waiting: int = 4
+        self,
+        patch: pytest.MonkeyPatch,
+        limit_bytes: int = LIMIT_BYTES,
+        max_waiting: int = 4,
+        idle_s: float = math.inf,
     ) -> None:
         def needs_of(configs: list[EngineConfig], limit_bytes: int) -> list[Need]:
             return [Need(config, NEED_BYTES) for config in configs]
@@ -80,7 +85,9 @@ class Loading:
         models = [
             (name, EngineConfig(model=name, max_num_queued_reqs=max_waiting)) for name in ("a", "b", "c")
         ]
-        self.loader = ModelLoader(models, self.engines, limit_bytes=limit_bytes, clock=self.clock)
+        self.loader = ModelLoader(
+            models, self.engines, limit_bytes=limit_bytes, idle_s=idle_s, clock=self.clock
+        )
         self.a, self.b, self.c = self.loader.stays
 
     def enter(self, stay: Stay) -> Release:

@@ -154,6 +154,20 @@ def test_counters_go_on_over_the_stays_of_a_model(loading: Loading) -> None:
     assert (loading.a.past.step, loading.a.past.prefix_hits) == (10, 6)
 
 
+def test_model_that_nobody_asks_for_leaves_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    loading = Loading(monkeypatch, limit_bytes=200, idle_s=30.0)
+    loading.enter(loading.a)()
+    loading.enter(loading.b)
+    assert loading.engines.closed == []
+
+    loading.clock.now += 30.0
+    loading.enter(loading.c)  # wakes the thread, which would sleep so long
+
+    wait_for(lambda: loading.engines.closed == ["a"])
+    assert loading.b.is_loaded
+    loading.close()
+
+
 def test_drain_ends_those_that_wait_and_nobody_else(loading: Loading) -> None:
     release = loading.enter(loading.a)
     for_b = loading.ask(loading.b)

@@ -1,5 +1,6 @@
 """Several models behind the routes: who answers, what probes and lists say, whatever is loaded."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from legato.api.several_models.service import OnDemandService, make_services
 from legato.core.config import EngineConfig, ServerConfig
 from legato.core.errors import ModelError
 from legato.ipc.messages import EngineStats
+from tests.api.asgi_call import AsgiCall
 from tests.api.several_models.loading import Loading
 
 COMPLETION = {"prompt": "hello"}
@@ -154,6 +156,22 @@ def test_call_whose_time_ends_while_its_model_is_loaded_is_503_and_waits_no_long
     answer = client.post("/v1/completions", json=COMPLETION, headers={"x-request-timeout": "0.01"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "queue_timeout")
     assert loading.a.waiting == {}
+
+
+def test_client_that_leaves_while_its_model_is_loaded_waits_no_longer(
+    client: TestClient, loading: Loading
+) -> None:
+    loading.engines.may_load.clear()
+
+    async def main() -> None:
+        call = AsgiCall(client.app, "/v1/completions", COMPLETION | {"model": "b"})
+        while not loading.b.waiting:
+            await asyncio.sleep(0.001)
+        call.leave()
+        await call.task
+
+    asyncio.run(main())
+    assert loading.b.waiting == {}
 
 
 def test_metrics_have_a_line_for_each_model_in_one_family(client: TestClient, loading: Loading) -> None:
