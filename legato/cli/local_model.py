@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from legato.cli.options import add_print_config, add_settings, config_table, resolve
-from legato.cli.progress import Progress
 from legato.cli.sampling_options import add_sampling
 from legato.core.config import EngineConfig, ServerConfig
 from legato.core.errors import ModelError, NotReadyError
 from legato.observability.logs import set_up_logging
+from legato.observability.progress import Progress
 
 if TYPE_CHECKING:
     from legato.frontend.open_llm import OpenedModel

@@ -6,6 +6,7 @@ from typing import Any
 DEFAULT_MODEL = "smollm2-135m-instruct"
 BATCHING_POLICIES = ("continuous", "prefill-first", "static")
 STATIC_ROUND = 4  # requests in a round, as in the teaching server
+DEFAULT_POOL_BYTES = 2**30  # of keys and values, where there is room
 
 
 def flag(default: Any, help: str, **extra: Any) -> Any:

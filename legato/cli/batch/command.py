@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from legato.cli.options import add_print_config, add_settings, config_table, resolve
-from legato.cli.progress import Progress
 from legato.core.config import EngineConfig, ServerConfig
 from legato.core.errors import ConfigError
 from legato.observability.logs import set_up_logging
+from legato.observability.progress import Progress
 
 if TYPE_CHECKING:
     from legato.api.engine_service import EngineService

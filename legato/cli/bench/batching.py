@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from legato.cli.progress import Progress
 from legato.core.config import DEFAULT_MODEL
 from legato.core.errors import ConfigError, RequestError
+from legato.observability.progress import Progress
 
 if TYPE_CHECKING:
     from legato.tokenization.chat_template import ChatTemplate

@@ -17,9 +17,9 @@ from legato.cli.options import (
     resolve,
     split_list,
 )
-from legato.cli.progress import Progress
 from legato.core.config import EngineConfig
 from legato.core.errors import ConfigError
+from legato.observability.progress import Progress
 
 if TYPE_CHECKING:
     from legato.bench.endpoint import Endpoint

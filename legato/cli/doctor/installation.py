@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 import legato
-from legato.core.config import EngineConfig
+from legato.core.config import DEFAULT_MODEL, EngineConfig
 from legato.core.errors import ConfigError
 from legato.core.settings import resolve_settings
 from legato.kernels.library import ISA_VARIABLE, NoKernels, find_extension, instruction_sets, open_device
@@ -28,8 +28,10 @@ def lines() -> Iterator[tuple[str, str]]:
     yield "cache folder", str(cache_folder())
     yield "packed weights", _packed_weights(packed_folder())
     for entry in catalog.entries():
-        absent = f"not here; this brings it: legato models pull {entry.name}"
-        yield f"model {entry.name}", str(entry.path) if entry.is_present else absent
+        path = entry.path
+        if path is not None or entry.name == DEFAULT_MODEL:
+            absent = f"not here; this brings it: legato models pull {entry.name}"
+            yield f"model {entry.name}", absent if path is None else str(path)
 
 
 def _dependencies() -> Iterator[tuple[str, str]]:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from legato.cli.options import add_settings, resolve
-from legato.cli.progress import Progress
 from legato.core.config import DEFAULT_MODEL, EngineConfig
 from legato.core.errors import ConfigError
 from legato.modelfiles import catalog
 from legato.observability.logs import set_up_logging
+from legato.observability.progress import Progress
 
 if TYPE_CHECKING:
     from legato.cli.models.fidelity import Fidelity
@@ -26,6 +26,7 @@ _SETTINGS = frozenset(
         "quantization",
         "threads",
         "tokenizer",
+        "chat_template",
         "revision",
         "max_model_len",
     }
@@ -60,8 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     files = catalog.resolve(config.model, revision=config.revision, report=_tell)
     with Progress(f"checking {files.name}", has_lines=False) as progress:
+        progress.show(0, "hashes")
+        is_verified = catalog.verify(config.model, files)
         found = fidelity.check(replace(config, model=str(files.path)), text, progress.show)
-    print("\n".join(lines_of(files.name, found)))
+    print("\n".join(lines_of(files.name, found, is_verified=is_verified)))
     if arguments.max_kl is not None and found.text.mean_kl > arguments.max_kl:
         _tell(f"legato: the mean KL, {found.text.mean_kl:.5f} nats, is above --max-kl {arguments.max_kl}")
         return 1
@@ -77,14 +80,16 @@ def read_text(path: Path) -> str:
         raise ConfigError(f"--text {path}: this is no text in UTF-8") from error
 
 
-def lines_of(name: str, found: "Fidelity") -> list[str]:
-    """The report: a table of weights, then a line for each figure of the text."""
+def lines_of(name: str, found: "Fidelity", *, is_verified: bool) -> list[str]:
+    """The report: what the model is, a table of weights, a line for each figure of the text, first words."""
     rows = [("WEIGHT", "KEPT AS", "MEAN ERROR", "MAX ERROR")]
     rows += [
         (each.kind, "+".join(each.formats), f"{each.mean:.5f}", f"{each.max:.5f}") for each in found.weights
     ]
     text = found.text
     ratio = text.perplexity / text.exact_perplexity
+    hashes = "as published" if is_verified else "none published that legato knows"
+    memory = f"{found.weight_bytes / 1e6:.1f} MB of weights, {found.kv_token_bytes / 1e3:.1f} kB a token"
     figures = (
         ("mean KL", f"{text.mean_kl:.5f} nats"),
         ("max KL", f"{text.max_kl:.5f} nats"),
@@ -93,11 +98,17 @@ def lines_of(name: str, found: "Fidelity") -> list[str]:
     )
     return [
         f"{name}: {found.numeric_mode} against {found.exact_mode}",
+        f"  {'hashes':19}{hashes}",
+        f"  {'parameters':19}{found.num_parameters / 1e6:.1f} million",
+        f"  {'memory':19}{memory}",
         "",
         *(f"{kind:14}{kept:10}{mean:>10}{most:>12}" for kind, kept, mean, most in rows),
         "",
         f"next tokens over a text of {text.num_tokens}:",
         *(f"  {about:19}{value}" for about, value in figures),
+        "",
+        f"first words after: {found.prompt}",
+        f"  {found.words.strip()}",
     ]
 
 

@@ -3,14 +3,15 @@
 import argparse
 import sys
 
-from legato.cli.models import check
+from legato.cli.models import check, listing, removal
 from legato.core.errors import ModelError
 from legato.modelfiles import catalog
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    actions.add_parser("list", help="the models known by name").set_defaults(run=list_models)
+    text = "the models known by name and those in the hub's cache: size, memory, licence, whether here"
+    listing.add_arguments(actions.add_parser("list", help=text, description=text))
     for name, run, text in (
         ("pull", pull, "bring a model onto this machine, and print where it is"),
         ("where", where, "print where a model is, without downloading it"),
@@ -19,17 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("model", metavar="MODEL", help="a name of the list, or a hub name like org/name")
         action.add_argument("--revision", help="branch, tag or commit of a hub model")
         action.set_defaults(run=run)
+    text = "delete a model that was pulled"
+    removal.add_arguments(actions.add_parser("remove", help=text, description=text))
     text = "compare a model as it would be served with its weights in float32"
     check.add_arguments(actions.add_parser("check", help=text, description=text))
-
-
-def list_models(arguments: argparse.Namespace) -> int:
-    rows = [("NAME", "HERE", "WHAT")]
-    rows += [(each.name, "yes" if each.is_present else "no", each.description) for each in catalog.entries()]
-    name_len = max(len(name) for name, _, _ in rows)
-    for name, here, what in rows:
-        print(f"{name:{name_len}}  {here:4}  {what}")
-    return 0
 
 
 def pull(arguments: argparse.Namespace) -> int:

@@ -8,22 +8,29 @@ from pathlib import Path
 
 import numpy as np
 
-from legato.backends.backend import Backend, CompiledProgram, ForwardInputs, KVLayout
-from legato.backends.stored_weight import StoredWeight
+from legato.backends.backend import Backend, CompiledProgram, KVLayout
+from legato.backends.stored_weight import StoredWeight, num_values
+from legato.cli.models.lone_request import (
+    CHUNK_LEN,
+    PAGE_SIZE,
+    chunk_logits,
+    continue_greedily,
+    pages_for,
+)
+from legato.cli.models.opening import make_opening
 from legato.core.config import EngineConfig
-from legato.core.errors import ConfigError, ModelError
+from legato.core.errors import ConfigError, ModelError, printable
 from legato.engine.assembly import resolve_max_model_len, resolve_scheduling
 from legato.engine.compute import Compute, choose_compute
 from legato.modelfiles.model_config import read_model_config
 from legato.models.family import Model
 from legato.models.registry import build_model
 from legato.program.ops import Program, products_of
-from legato.tokenization.tokenizer import load_tokenizer
+from legato.tokenization.tokenizer import Tokenizer, load_tokenizer
 from legato.weights.loader import load_weights
 from legato.weights.quantization import quantize_weights
 
-CHUNK_LEN = 128  # tokens whose logits are in memory at once
-PAGE_SIZE = 16
+MAX_NEW_TOKENS = 24  # of the first words
 
 Weights = Mapping[str, StoredWeight]
 Report = Callable[[float, str], None]  # share of the work that is done, what is at hand
@@ -58,12 +65,22 @@ class TextErrors:
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """A model as it would be served against its file's weights, decoded, in float32."""
+    """A model as it would be served against its file's weights, decoded, in float32.
+
+    weight_bytes    about what the weights take in memory
+    kv_token_bytes  what a token takes in the K/V pool
+    prompt, words   what it was asked, or was to go on with, and what it said, greedily
+    """
 
     numeric_mode: str
     exact_mode: str
+    num_parameters: int
+    weight_bytes: int
+    kv_token_bytes: int
     weights: list[WeightErrors]
     text: TextErrors
+    prompt: str
+    words: str
 
 
 def check(config: EngineConfig, text: str, report: Report) -> Fidelity:
@@ -74,7 +91,12 @@ def check(config: EngineConfig, text: str, report: Report) -> Fidelity:
     report(0, "weights")
     path = Path(config.model)
     model = build_model(read_model_config(path))
-    token_ids = encode(config, model, text)
+    tokenizer = tokenizer_of(config)
+    max_len = resolve_max_model_len(config, model)
+    token_ids = encode(config, model, tokenizer, text)[:max_len]
+    opening = make_opening(config, tokenizer)
+    prompt_ids = opening.token_ids[: max_len - 1]
+    words_end = min(max_len, len(prompt_ids) + MAX_NEW_TOKENS)
     exact_weights = load_weights(path, model.program, model.tensors)
     kept_weights = quantize_weights(exact_weights, config.quantization)
     program = model.program
@@ -88,30 +110,47 @@ def check(config: EngineConfig, text: str, report: Report) -> Fidelity:
     report(0.1, "packing")
 
     def compiled(compute: Compute, weights: Weights) -> CompiledProgram:
-        num_pages = -(-len(token_ids) // PAGE_SIZE)
-        layout = KVLayout.of(program, num_pages, PAGE_SIZE, compute.kv_dtype)
-        return compute.backend.compile(program, weights, layout)
+        return compute.backend.compile(program, weights, layout(compute))
+
+    def layout(compute: Compute) -> KVLayout:
+        num_pages = pages_for(max(len(token_ids), words_end))
+        return KVLayout.of(program, num_pages, PAGE_SIZE, compute.kv_dtype)
 
     exact_rows = log_probabilities(compiled(exact, exact_weights), token_ids)
-    kept_rows = log_probabilities(compiled(kept, kept_weights), token_ids)
+    kept_program = compiled(kept, kept_weights)
+    kept_rows = log_probabilities(kept_program, token_ids)
 
     def reported(chunks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
         for start, chunk in enumerate(chunks):
             report(0.2 + 0.8 * start * CHUNK_LEN / len(token_ids), f"token {start * CHUNK_LEN} of the text")
             yield chunk
 
+    text_errors = compare(exact_rows, reported(kept_rows), token_ids)
+    word_ids = continue_greedily(kept_program, prompt_ids, words_end, model.config.eos_ids)
     return Fidelity(
-        kept.numeric_mode, exact.numeric_mode, errors, compare(exact_rows, reported(kept_rows), token_ids)
+        numeric_mode=kept.numeric_mode,
+        exact_mode=exact.numeric_mode,
+        num_parameters=num_values(exact_weights),
+        weight_bytes=kept.backend.weight_bytes(kept_weights),
+        kv_token_bytes=layout(kept).token_bytes,
+        weights=errors,
+        text=text_errors,
+        prompt=opening.text,
+        words=printable(tokenizer.decode(word_ids)),
     )
 
 
-def encode(config: EngineConfig, model: Model, text: str) -> list[int]:
-    """The ids of the text, as many as the context holds."""
+def tokenizer_of(config: EngineConfig) -> Tokenizer:
     override = None if config.tokenizer is None else Path(config.tokenizer).expanduser()
     tokenizer = load_tokenizer(Path(config.model), override)
     if tokenizer is None:
         raise ModelError(f"{config.model} has no tokenizer for the text: name one with --tokenizer")
-    token_ids = tokenizer.encode(text)[: resolve_max_model_len(config, model)]
+    return tokenizer
+
+
+def encode(config: EngineConfig, model: Model, tokenizer: Tokenizer, text: str) -> list[int]:
+    """The ids of the text. Raises ConfigError or ModelError when they cannot be computed."""
+    token_ids = tokenizer.encode(text)
     if len(token_ids) < 2:
         raise ConfigError(
             f"the text must be 2 tokens long at least, for the next one: it is {len(token_ids)}"
@@ -161,21 +200,12 @@ def log_probabilities(model: CompiledProgram, token_ids: Sequence[int]) -> Itera
 
     Raises ModelError when logits are not finite.
     """
-    page_table = np.arange(-(-len(token_ids) // PAGE_SIZE), dtype=np.int32)[None]
-    for start in range(0, len(token_ids), CHUNK_LEN):
-        chunk = np.array(token_ids[start : start + CHUNK_LEN], np.int32)
-        end = start + len(chunk)
-        inputs = ForwardInputs(
-            token_ids=chunk,
-            positions=np.arange(start, end, dtype=np.int32),
-            query_starts=np.array([0, len(chunk)], np.int32),
-            kv_lens=np.array([end], np.int32),
-            page_table=page_table,
-            sample_rows=np.arange(len(chunk), dtype=np.int32),
-        )
-        logits = model.forward(inputs)
+    for number, logits in enumerate(chunk_logits(model, token_ids)):
         if not np.isfinite(logits).all():
-            raise ModelError(f"the model gives logits that are not finite in tokens {start} to {end - 1}")
+            start = number * CHUNK_LEN
+            raise ModelError(
+                f"the model gives logits that are not finite in tokens {start} to {start + len(logits) - 1}"
+            )
         rows = logits - logits.max(axis=-1, keepdims=True)
         rows -= np.log(np.exp(rows).sum(axis=-1, keepdims=True))
         yield rows

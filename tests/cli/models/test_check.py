@@ -29,13 +29,19 @@ def test_report_names_formats_and_errors(
 ) -> None:
     assert check(tiny_model, *flags) == 0
     told = capsys.readouterr()
-    first, _, head, *rows = told.out.splitlines()
+    first, hashes, parameters, memory, _, head, *rows = told.out.splitlines()
     assert re.fullmatch(rf"{tiny_model.name}: cpu-\w+-{mode} against cpu-\w+-float32", first)
     assert head.split() == ["WEIGHT", "KEPT", "AS", "MEAN", "ERROR", "MAX", "ERROR"]
     down_proj = next(row.split() for row in rows if row.startswith("down_proj"))
     assert down_proj[1] == format
     assert 0 < float(down_proj[2]) <= float(down_proj[3]) < 0.1
     assert "next tokens over a text of 64:" in rows
+    assert hashes.split(maxsplit=1) == ["hashes", "none published that legato knows"]
+    assert re.fullmatch(r"  parameters         0\.\d million", parameters)
+    assert re.fullmatch(r"  memory             0\.\d MB of weights, [\d.]+ kB a token", memory)
+    *rows, _, question, words = rows
+    assert question == "first words after: What is the capital of France?"
+    assert words.startswith("  ")
     assert [re.sub(r"[-\d.]+", "N", row) for row in rows[-4:]] == [
         "  mean KL            N nats",
         "  max KL             N nats",

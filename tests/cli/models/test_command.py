@@ -15,14 +15,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_list_tells_what_is_not_here(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["models", "list"]) == 0
-    head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split() == ["NAME", "HERE", "WHAT"]
-    assert rows[0].split()[:2] == [DEFAULT_MODEL, "no"]
-    assert "Apache-2.0, 98 MB" in rows[0]
-
-
 def test_where_of_a_model_that_is_not_here_tells_how_to_bring_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "where", DEFAULT_MODEL]) == 1
     told = capsys.readouterr()

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from legato.cli.options import split_list
-from legato.cli.progress import Progress
 from legato.core.config import DEFAULT_MODEL
 from legato.core.errors import ConfigError, ModelError
+from legato.observability.progress import Progress
 
 if TYPE_CHECKING:
     from legato.cli.bench.kernels.operations import Operation

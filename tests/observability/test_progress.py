@@ -2,7 +2,7 @@
 
 import io
 
-from legato.cli.progress import ERASE_LINE, Progress
+from legato.observability.progress import ERASE_LINE, Progress
 
 
 class Terminal(io.StringIO):
