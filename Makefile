@@ -7,7 +7,7 @@ MODEL  ?= smollm2-135m-instruct
 # Two files of tests at a time: whole ones, since the tests of a file share servers.
 WORKERS ?= -n 2 --dist loadfile
 
-.PHONY: serve setup native fmt lint check test test-slow test-opt soak soak-http conformance sanitize neon measure size bench clean
+.PHONY: serve setup native fmt lint check test test-slow test-opt soak soak-http conformance sanitize neon avx512 measure size bench clean
 
 serve: $(VENV)/.base ## install what serving needs, fetch the model, answer on 127.0.0.1:8000
 	$(BIN)/legato serve $(MODEL)
@@ -90,6 +90,21 @@ build/neon/%.o: $(CSRC)/isa/%.cpp $(NEON_KERNELS)
 
 build/neon/isa_test: build/neon/neon.o build/neon/scalar.o $(CSRC)/dispatch.cpp $(NEON_TESTS) $(NEON_KERNELS)
 	$(NEON_CXX) $(NEON_FLAGS) -static -DLEGATO_HAS_NEON -I$(CSRC) -o $@ $(filter %.o %.cpp,$^)
+
+AVX512_FLAGS := $(filter-out -O3,$(NEON_FLAGS)) -O1 -march=haswell -Wno-psabi -Wno-ignored-attributes
+EMULATED     := tests/kernels/native/emulated
+
+avx512: build/avx512/isa_test ## the kernels for AVX-512, their instructions emulated in plain C++, on any x86-64: minutes
+	build/avx512/isa_test avx512 avx512_vnni_bf16 scalar
+
+build/avx512/avx512.o build/avx512/avx512_vnni_bf16.o: AVX512_FLAGS += -include $(EMULATED)/avx512.h
+build/avx512/avx512_vnni_bf16.o: AVX512_FLAGS += -DLEGATO_EMULATE_VNNI_BF16
+build/avx512/%.o: $(CSRC)/isa/%.cpp $(EMULATED)/avx512.h $(NEON_KERNELS)
+	@mkdir -p $(@D)
+	$(CXX) $(AVX512_FLAGS) -c -o $@ $<
+
+build/avx512/isa_test: $(addprefix build/avx512/,avx512.o avx512_vnni_bf16.o scalar.o) $(EMULATED)/dispatch.cpp $(NEON_TESTS)
+	$(CXX) $(AVX512_FLAGS) -I$(CSRC) -o $@ $(filter %.o %.cpp,$^)
 
 # Each command replaces its own section of the page and leaves the others, those written by hand among them.
 measure: $(VENV)/.dev ## every figure, written to docs/performance.md

@@ -18,6 +18,15 @@ WORD_LEN = 8  # numbers of 4 bits in an int32, the lowest bits first
 AWQ_ORDER = np.array([0, 2, 4, 6, 1, 3, 5, 7])  # which of 8 outputs each of them is of
 REMEDY = "take the model as its authors published it, with --quantization int8 or int4, or a .gguf file of it"
 
+MIDDLE = 8  # of 4 bits
+# What may be said of weights: int8 from -128 to 127 with 0 as 0; or 4 bits.
+WHOLE_BYTES = {
+    "num_bits": (8,), "type": ("int",), "symmetric": (True,), "strategy": ("channel", "tensor"),
+}  # fmt: skip
+PACKED = {
+    "num_bits": (4,), "type": ("int",), "symmetric": (True, False), "strategy": ("group", "channel"),
+}  # fmt: skip
+
 Places = Mapping[str, TensorFile]
 
 
@@ -109,16 +118,12 @@ class FourBits:
         shape = (columns * WORD_LEN, rows) if self._is_awq else (columns, rows * WORD_LEN)
         outputs, inputs = shape
         num_groups = max(scales.shape[0] if scales.shape else 0, 1)
-        fits = scales.shape == (num_groups, outputs) and zeros.shape == (num_groups, outputs // WORD_LEN)
+        places = (num_groups, outputs // WORD_LEN)
+        fits = scales.shape == (num_groups, outputs) and zeros.shape == places and not outputs % WORD_LEN
         if not fits or words.type != "I32" or zeros.type != "I32":
             raise ModelError(f"{path}: {module}qweight, qzeros and scales do not belong together")
-        if inputs % num_groups or inputs // num_groups % GROUP_LEN or outputs % WORD_LEN:
-            raise ModelError(
-                f"{path}: {module}qweight has groups whose inputs are no multiple of {GROUP_LEN}"
-            )
-        order = parts["g_idx"]
-        if order is not None and (order.type != "I32" or order.shape != (inputs,)):
-            raise ModelError(f"{path}: {module}g_idx does not give each of {inputs} inputs a group")
+        _check_group_len(inputs, num_groups, f"{path}: {module}qweight")
+        _check_order(parts["g_idx"], inputs, f"{path}: {module}g_idx")
         return ModuleHeader("Q4", shape)
 
     def read(self, shape: tuple[int, ...], parts: Parts) -> StoredWeight:
@@ -126,12 +131,7 @@ class FourBits:
         zeros = _nibbles(parts.integers("qzeros"))
         zeros = (_in_awq_order(zeros) if self._is_awq else zeros).reshape(scales.shape)
         zeros = zeros.astype(np.float32) + np.float32(self._zero_offset)
-        group_len = shape[1] // len(scales)
-        if "g_idx" in parts:
-            groups = parts.integers("g_idx")
-            if not np.array_equal(groups, np.arange(shape[1]) // group_len):
-                return _out_of_order(parts.module, q, zeros, scales, groups)
-        return as_q4(q, zeros, scales)
+        return _grouped(parts, "g_idx", q, zeros, scales)
 
     def _numbers(self, words: np.ndarray) -> np.ndarray:
         """q [inputs, outputs], of words [inputs, outputs / 8] in AWQ, in GPTQ [inputs / 8, outputs]."""
@@ -167,7 +167,60 @@ class EightBits:
         return StoredWeight("q8", shape, parts.integers("weight"), of_groups)
 
 
-def _scheme(config: Any, source: str) -> FourBits | EightBits:
+class PackedFourBits:
+    """compressed-tensors' pack-quantized: (q - zero) * scale, in groups of inputs or one for each output.
+
+    Without zeros all are 8, the middle. Numbers of a row stand in order, eight to a word; zeros likewise, but
+    those of eight outputs.
+    """
+
+    mark = "weight_packed"
+    parts = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx")
+
+    def header(self, module: str, parts: Mapping[str, TensorHeader | None], path: Path) -> ModuleHeader:
+        words, scales, zeros = (parts[f"weight_{part}"] for part in ("packed", "scale", "zero_point"))
+        if words is None or scales is None or len(words.shape) != 2 or words.type != "I32":
+            raise ModelError(f"{path}: {module}weight_packed lacks its weight_scale, or is no matrix of I32")
+        outputs, inputs = words.shape[0], words.shape[1] * WORD_LEN
+        num_groups = max(scales.shape[-1] if scales.shape else 0, 1)
+        places = (-(-outputs // WORD_LEN), num_groups)
+        fits = zeros is None or (zeros.type == "I32" and zeros.shape == places)
+        if scales.shape != (outputs, num_groups) or not fits:
+            raise ModelError(f"{path}: {module}weight_packed, scale and zero_point do not belong together")
+        _check_group_len(inputs, num_groups, f"{path}: {module}weight_packed")
+        _check_order(parts["weight_g_idx"], inputs, f"{path}: {module}weight_g_idx")
+        return ModuleHeader("Q4", (outputs, inputs))
+
+    def read(self, shape: tuple[int, ...], parts: Parts) -> StoredWeight:
+        q = _nibbles(parts.integers("weight_packed")).reshape(shape).T
+        scales = parts.floats("weight_scale").T
+        zeros = np.full(scales.shape, MIDDLE, np.float32)
+        if "weight_zero_point" in parts:
+            eights = _nibbles(parts.integers("weight_zero_point")).swapaxes(1, 2)
+            zeros = eights.reshape(-1, len(scales))[: shape[0]].T.astype(np.float32)
+        return _grouped(parts, "weight_g_idx", q, zeros, scales)
+
+
+def _check_group_len(inputs: int, num_groups: int, name: str) -> None:
+    if inputs % num_groups or inputs // num_groups % GROUP_LEN:
+        raise ModelError(f"{name} has groups whose inputs are no multiple of {GROUP_LEN}")
+
+
+def _check_order(order: TensorHeader | None, inputs: int, name: str) -> None:
+    if order is not None and (order.type != "I32" or order.shape != (inputs,)):
+        raise ModelError(f"{name} does not give each of {inputs} inputs a group")
+
+
+def _grouped(parts: Parts, order: str, q: np.ndarray, zeros: np.ndarray, scales: np.ndarray) -> StoredWeight:
+    """Of inputs whose groups follow each other, or are in another order that a tensor gives."""
+    if order in parts:
+        groups = parts.integers(order)
+        if not np.array_equal(groups, np.arange(len(q)) // (len(q) // len(scales))):
+            return _out_of_order(parts.module + order, q, zeros, scales, groups)
+    return as_q4(q, zeros, scales)
+
+
+def _scheme(config: Any, source: str) -> FourBits | EightBits | PackedFourBits:
     if not isinstance(config, dict):
         raise ModelError(f"{source}: quantization_config is no object")
 
@@ -180,8 +233,12 @@ def _scheme(config: Any, source: str) -> FourBits | EightBits:
 
     need("quant_method", "gptq", "awq", "compressed-tensors")
     if config["quant_method"] == "compressed-tensors":
-        need("format", "int-quantized")
-        _check_groups(config.get("config_groups"), source)
+        need("format", "int-quantized", "pack-quantized")
+        need("transform_config", None, {})
+        if config["format"] == "pack-quantized":
+            _check_groups(config.get("config_groups"), PACKED, source)
+            return PackedFourBits()
+        _check_groups(config.get("config_groups"), WHOLE_BYTES, source)
         return EightBits()
     need("bits", 4)
     if config["quant_method"] == "awq":
@@ -192,9 +249,8 @@ def _scheme(config: Any, source: str) -> FourBits | EightBits:
     return FourBits(is_awq=False, zero_offset=0 if config.get("checkpoint_format") == "gptq_v2" else 1)
 
 
-def _check_groups(groups: Any, source: str) -> None:
-    """Weights must be int8 from -128 to 127 with 0 as 0. How inputs are quantised is not asked."""
-    wanted = {"num_bits": (8,), "type": ("int",), "symmetric": (True,), "strategy": ("channel", "tensor")}
+def _check_groups(groups: Any, wanted: Mapping[str, tuple[Any, ...]], source: str) -> None:
+    """How weights are quantised. How inputs are is not asked."""
     for name, group in groups.items() if isinstance(groups, dict) else ():
         weights = group.get("weights") if isinstance(group, dict) else None
         for setting, known in wanted.items():
@@ -214,11 +270,11 @@ def as_q4(q: np.ndarray, zeros: np.ndarray, scales: np.ndarray) -> StoredWeight:
 
 
 def _out_of_order(
-    module: str, q: np.ndarray, zeros: np.ndarray, scales: np.ndarray, groups: np.ndarray
+    order: str, q: np.ndarray, zeros: np.ndarray, scales: np.ndarray, groups: np.ndarray
 ) -> StoredWeight:
     """Neighbours of different groups have no format that keeps them in 4 bits: they become halves."""
     if groups.min() < 0 or groups.max() >= len(scales):
-        raise ModelError(f"tensor {module}g_idx names a group that there is not")
+        raise ModelError(f"tensor {order} names a group that there is not")
     values = (q.astype(np.float32) - zeros[groups]) * scales[groups]
     halves = np.ascontiguousarray(values.T.astype(np.float16)).view(np.uint16)
     return StoredWeight("f16", halves.shape, halves)

@@ -79,13 +79,21 @@ def test_family_gives_the_text_of_transformers(
 
 
 @pytest.mark.oracle
-def test_gemma_gives_the_text_of_transformers() -> None:
+@pytest.mark.parametrize(("family", "chat"), [("gemma", PLAIN[1:]), ("gemma3", PLAIN), ("gemma3", PLAIN[1:])])
+def test_gemma_gives_the_text_of_transformers(family: str, chat: list[dict[str, Any]]) -> None:
     from transformers.utils.chat_template_utils import render_jinja_template
 
     oracle, _ = render_jinja_template(
-        [PLAIN[1:]], chat_template=SOURCES["gemma"], add_generation_prompt=True, bos_token="<bos>"
+        [chat], chat_template=SOURCES[family], add_generation_prompt=True, bos_token="<bos>"
     )
-    assert [ChatTemplate(SOURCES["gemma"], {"bos": "<bos>"}).render(PLAIN[1:])] == oracle
+    assert [ChatTemplate(SOURCES[family], {"bos": "<bos>"}).render(chat)] == oracle
+
+
+def test_gemma3_takes_a_system_message_into_the_first_turn() -> None:
+    text = ChatTemplate(SOURCES["gemma3"], {"bos": "<bos>"}).render(PLAIN)
+    assert text.startswith("<bos><turn>user\nBe brief. \n\nWhat's up?</turn>\n<turn>model\n")
+    with pytest.raises(RequestError, match="turns must alternate"):
+        ChatTemplate(SOURCES["gemma3"]).render(PLAIN[2:])
 
 
 def test_gemma_refuses_a_system_message_in_its_own_words() -> None:

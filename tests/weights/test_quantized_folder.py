@@ -54,7 +54,7 @@ def packed(numbers: np.ndarray, order: list[int]) -> np.ndarray:
     """[rows, 8 n] to int32 [rows, n]: number `order[i]` of 8 stands at bit 4 i."""
     eights = numbers.reshape(len(numbers), -1, 8).astype(np.uint32)
     words = sum(eights[..., number] << np.uint32(4 * place) for place, number in enumerate(order))
-    return np.asarray(words, np.uint32).view(np.int32)
+    return np.ascontiguousarray(words, np.uint32).view(np.int32)
 
 
 def gptq(q: np.ndarray, zeros: np.ndarray, scales: np.ndarray, zero_offset: int = 1) -> Arrays:
@@ -125,6 +125,69 @@ def test_int8_is_kept_with_its_scales(tmp_path: Path, num_scales: int) -> None:
     assert np.array_equal(folder.read("y.weight").float32(), scales)
 
 
+def packed_config(**weights: Any) -> dict[str, Any]:
+    described = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 64}
+    return INT8 | {"format": "pack-quantized", "config_groups": {"group_0": {"weights": described | weights}}}
+
+
+def pack_quantized(q: np.ndarray, zeros: np.ndarray | None, scales: np.ndarray) -> Arrays:
+    """compressed-tensors' names and order; its scales lie [outputs, groups]."""
+    in_order = list(range(8))
+    tensors = {
+        "x.weight_packed": packed(q.T, in_order),
+        "x.weight_scale": np.ascontiguousarray(scales.T),
+        "x.weight_shape": np.array([q.shape[1], q.shape[0]], np.int64),
+    }
+    if zeros is not None:
+        tensors["x.weight_zero_point"] = np.ascontiguousarray(packed(zeros, in_order).T)
+    return tensors
+
+
+@pytest.mark.parametrize("group_len", [32, 128, 256])
+@pytest.mark.parametrize("is_symmetric", [True, False])
+def test_packed_four_bits_are_kept_with_the_schemes_exact_values(
+    tmp_path: Path, group_len: int, is_symmetric: bool
+) -> None:
+    q, zeros, scales = draw(group_len)
+    strategy = "channel" if group_len == INPUTS else "group"
+    config = packed_config(symmetric=is_symmetric, strategy=strategy)
+    folder = write(tmp_path, pack_quantized(q, None if is_symmetric else zeros, scales), config)
+    if is_symmetric:
+        zeros = np.full_like(zeros, 8)
+    weight = folder.read("x.weight")
+    assert list(folder.headers) == ["x.weight"]
+    assert (weight.format, weight.shape, folder.headers["x.weight"].shape) == ("q4", (24, 256), (24, 256))
+    assert np.array_equal(weight.float32(), defined(q, zeros, scales, np.arange(INPUTS) // group_len))
+
+
+def test_packed_inputs_in_another_order_become_halves(tmp_path: Path) -> None:
+    q, zeros, scales = draw(64)
+    groups = np.random.default_rng(0).permutation(np.arange(INPUTS) // 64).astype(np.int32)
+    tensors = pack_quantized(q, zeros, scales) | {"x.weight_g_idx": groups}
+    weight = write(tmp_path, tensors, packed_config(symmetric=False, actorder="group")).read("x.weight")
+    expected = defined(q, zeros, scales, groups).astype(np.float32).astype(np.float16)
+    assert np.array_equal(weight.float32(), expected.astype(np.float32))
+
+
+PACKED_SPOILT: dict[str, tuple[Arrays, str]] = {
+    "fewer scales": ({"x.weight_scale": np.ones((3, 2), np.float16)}, "do not belong together"),
+    "fewer zeros": ({"x.weight_zero_point": np.zeros((1, 2), np.int32)}, "do not belong together"),
+    "groups of 16": (
+        {"x.weight_scale": np.ones((24, 16), np.float16), "x.weight_zero_point": np.zeros((3, 16), np.int32)},
+        "no multiple of 32",
+    ),
+    "short order": ({"x.weight_g_idx": np.zeros(3, np.int32)}, "does not give each of 256 inputs a group"),
+    "wrong type": ({"x.weight_packed": np.zeros((24, 32), np.float32)}, "no matrix of I32"),
+}
+
+
+@pytest.mark.parametrize("name", PACKED_SPOILT)
+def test_packed_tensors_that_do_not_fit_are_named(tmp_path: Path, name: str) -> None:
+    spoilt, complaint = PACKED_SPOILT[name]
+    with pytest.raises(ModelError, match=rf"model\.safetensors: x\.weight_.*{complaint}"):
+        write(tmp_path, pack_quantized(*draw(128)) | spoilt, packed_config(symmetric=False))
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "fp8": ({"quant_method": "fp8"}, r"quant_method is 'fp8', .*--quantization int8 or int4"),
     "bitsandbytes": ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "'bitsandbytes'"),
@@ -132,7 +195,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "3 bits": (GPTQ | {"bits": 3}, "bits is 3, and only 4"),
     "marlin": (GPTQ | {"checkpoint_format": "marlin"}, "checkpoint_format is 'marlin'"),
     "gemv": (AWQ | {"version": "gemv"}, "version is 'gemv'"),
-    "packed": (INT8 | {"format": "pack-quantized"}, "format is 'pack-quantized'"),
+    "marlin of 24": (INT8 | {"format": "marlin-24"}, "format is 'marlin-24'"),
+    "packed 8 bits": (packed_config(num_bits=8), "group_0.weights.num_bits is 8, and only 4"),
+    "packed floats": (packed_config(type="float"), "group_0.weights.type is 'float'"),
+    "packed blocks": (packed_config(strategy="block"), "group_0.weights.strategy is 'block'"),
+    "rotated": (packed_config() | {"transform_config": {"config_groups": {"u": {}}}}, "transform_config is"),
     "int4 in int8's format": (
         INT8 | {"config_groups": {"g": {"weights": {"num_bits": 4, "type": "int"}}}},
         "config_groups.g.weights.num_bits is 4",

@@ -49,11 +49,13 @@ def test_file_gives_the_ids_of_its_pieces(tmp_path: Path) -> None:
 
 
 @pytest.mark.oracle
-def test_ids_are_those_of_the_files_own_reader(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_prefixed", [True, False], ids=["as Llama's", "as Gemma's"])
+def test_ids_are_those_of_the_files_own_reader(tmp_path: Path, is_prefixed: bool) -> None:
     from transformers.convert_slow_tokenizer import SpmConverter, import_protobuf
 
     file = tmp_path / "tokenizer.model"
-    file.write_bytes(model_bytes(trainer=number(3, 2) + number(35, 1)))
+    normalizer = number(3, is_prefixed) + number(4, 0)
+    file.write_bytes(model_bytes(trainer=number(3, 2) + number(35, 1), normalizer=normalizer))
     proto = import_protobuf().ModelProto()
     proto.ParseFromString(file.read_bytes())
     vocab = {piece.piece: token_id for token_id, piece in enumerate(proto.pieces)}
