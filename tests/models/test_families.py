@@ -87,8 +87,8 @@ def assert_same_bits(name: str, folder: Path, modes: Mapping[str, dict[str, obje
     for mode, changes in modes.items():
         found = run(build_engine(ours, **settings | changes), requests)
         same_bits(found, alone)
-        assert found.prefix_hits > 0
-        if mode in SHORT_MODES:
+        if mode in SHORT_MODES:  # others have pages that no prefix fills, or room for all
+            assert found.prefix_hits > 0
             assert (found.num_preemptions > 0) == (mode == "preempted")
 
 
