@@ -154,7 +154,7 @@ class EngineConfig:
         choices=("auto", "none", "vllm"),
     )
     watchdog_s: int = flag(
-        30, "seconds without progress, with work to do, after which the engine is replaced", least=1
+        30, "seconds without progress, at work or while it loads, after which an engine is replaced", least=1
     )
     record: str | None = flag(
         None,

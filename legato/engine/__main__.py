@@ -5,7 +5,10 @@ import logging
 import signal
 import socket
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from legato.core.errors import LegatoError
 from legato.engine.loop import run
@@ -13,6 +16,8 @@ from legato.ipc.channel import Channel, ChannelClosedError, engine_end
 from legato.ipc.messages import Progress, Ready, Shutdown, Start, StartFailed, ToEngine
 from legato.ipc.progress_board import ProgressBoard
 from legato.observability.logs import set_up_logging
+
+BEAT_S = 0.2
 
 logger = logging.getLogger("legato.engine")
 
@@ -48,12 +53,13 @@ def serve(channel: Channel[ToEngine], board: ProgressBoard) -> str:
         channel.send([Progress(stage=stage, detail=detail, seconds=seconds)])
 
     try:
-        # here, so that the imports count as a stage
-        from legato.engine.assembly import load_engine, without_lost_recording
+        with beating(board):
+            # here, so that the imports count as a stage
+            from legato.engine.assembly import load_engine, without_lost_recording
 
-        report("imports", "numpy and the engine", time.perf_counter() - started)
-        config = without_lost_recording(start.config) if start.is_second else start.config
-        engine = load_engine(config, report, board)
+            report("imports", "numpy and the engine", time.perf_counter() - started)
+            config = without_lost_recording(start.config) if start.is_second else start.config
+            engine = load_engine(config, report, board)
     except (LegatoError, OSError) as error:
         channel.send([StartFailed(error=str(error))])
         return "the start failed"  # the API process says why
@@ -75,6 +81,24 @@ def serve(channel: Channel[ToEngine], board: ProgressBoard) -> str:
         return run(engine.core, channel, early)
     finally:
         engine.core.close()
+
+
+@contextmanager
+def beating(board: ProgressBoard) -> Iterator[None]:
+    """Let the board move as long as this process does: loading has no steps that would."""
+    is_over = threading.Event()
+
+    def beat() -> None:
+        while not is_over.wait(BEAT_S):
+            board.end()
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ from legato.ipc.supervisor import EngineProcess, RestartBudget, Watchdog, start_
 
 logger = logging.getLogger(__name__)
 
+LOADING_LIMIT_S = 10.0  # without progress, at least: on a busy machine a process is slow to begin
+
 Outbox = SimpleQueue[bytes | None]  # frames; None ends the writer
 
 
@@ -231,20 +233,23 @@ class ProcessClient:
 
     def _read(self, process: EngineProcess) -> str | None:
         """Hand on what an engine says until it is gone; why its start failed, if it did."""
-        watchdog = Watchdog(self._config.watchdog_s)
+        watchdog = Watchdog()
+        limit_s = float(self._config.watchdog_s)
         start_error = None
         while True:
             try:
-                messages = process.channel.receive(timeout_s=self._config.watchdog_s / 4)
+                messages = process.channel.receive(timeout_s=limit_s / 4)
             except ChannelClosedError:
                 return start_error
             for message in messages:
                 if isinstance(message, StartFailed):
                     start_error = message.error
                 self._dispatch(message)
-            has_work = self._ready is not None and self._router.num_pending > 0
-            if watchdog.is_hung(process.board.read().ticks, has_work=has_work):
-                logger.error("engine pid %d has made no progress for %g s", process.pid, watchdog.limit_s)
+            is_loading = self._ready is None
+            has_work = is_loading or self._router.num_pending > 0
+            still_s = watchdog.stillness_s(process.board.read().ticks, has_work=has_work)
+            if still_s > (max(limit_s, LOADING_LIMIT_S) if is_loading else limit_s):
+                logger.error("engine pid %d has made no progress for %.0f s", process.pid, still_s)
                 process.process.kill()
 
     def _send_unsent(self) -> None:

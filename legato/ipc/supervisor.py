@@ -87,22 +87,19 @@ class RestartBudget:
 
 
 class Watchdog:
-    """Tells an engine that computes for long from one that hangs: its progress board stands still.
+    """Tells an engine that computes for long from one that hangs: its progress board stands still."""
 
-    limit_s  without progress, while there is work
-    """
-
-    def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.limit_s = limit_s
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last_ticks = -1
         self._since = clock()
 
-    def is_hung(self, ticks: int, *, has_work: bool) -> bool:
+    def stillness_s(self, ticks: int, *, has_work: bool) -> float:
+        """Since when there has been work and no progress, as far as it was asked."""
         now = self._clock()
         if ticks != self._last_ticks or not has_work:
             self._last_ticks, self._since = ticks, now
-        return now - self._since > self.limit_s
+        return now - self._since
 
 
 def start_engine(module: str = "legato.engine") -> EngineProcess:

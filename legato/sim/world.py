@@ -95,7 +95,7 @@ class World:
             self._wait_for_watchdog()
             return
         self._ticks += 1
-        self._watchdog.is_hung(self._ticks, has_work=len(self._pending) > 0)
+        self._watchdog.stillness_s(self._ticks, has_work=len(self._pending) > 0)
         self._take_messages()
         if self._core.has_work:
             queue = QueueWatch(self._core.scheduler)
@@ -163,7 +163,7 @@ class World:
         """Time passes; an engine that hangs at work is ended, and one without work hangs unseen."""
         self._now += WATCHDOG_S / 2
         has_work = len(self._pending) > 0
-        if self._watchdog.is_hung(self._ticks, has_work=has_work) or not has_work:
+        if self._watchdog.stillness_s(self._ticks, has_work=has_work) > WATCHDOG_S or not has_work:
             self._engine_dies()
 
     # The engine process
@@ -173,7 +173,7 @@ class World:
         self._core = _make_core(self._setup, self._device, lambda: self._now)
         self._to_engine: deque[AddRequest | Abort] = deque()
         self._from_engine: deque[Reply] = deque()
-        self._watchdog = Watchdog(WATCHDOG_S, lambda: self._now)
+        self._watchdog = Watchdog(lambda: self._now)
         self._ticks = self._lag = self._num_idle_steps = 0
         self._is_hung = False
         self._decoding: set[str] = set()  # after the step before

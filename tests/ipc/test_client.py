@@ -196,6 +196,20 @@ def test_engine_that_hangs_at_work_is_replaced(tiny_model: Path, engines: Engine
     client.close()
 
 
+def test_engine_that_hangs_while_it_loads_is_replaced(
+    tiny_model: Path, engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("legato.ipc.client.LOADING_LIMIT_S", 4)
+    config = EngineConfig(model=str(tiny_model), watchdog_s=1)
+    client = ProcessClient(config, spawn=engines)
+    client.start()
+    wait_until(lambda: len(engines.started) == 1)
+    engines.started[0].process.send_signal(signal.SIGSTOP)
+    client.wait_ready(30)
+    assert engines.started[0].process.returncode == -signal.SIGKILL
+    client.close()
+
+
 def test_who_waits_is_told_of_the_engine_that_works_and_of_none_that_dies_before(
     tiny_model: Path, engines: Engines
 ) -> None:

@@ -28,17 +28,16 @@ def test_death_of_a_request_counts_against_an_engine_only_if_none_ever_worked() 
 
 def test_work_without_progress_is_a_hang_and_idleness_is_not() -> None:
     now = [0.0]
-    watchdog = Watchdog(30, clock=lambda: now[0])
+    watchdog = Watchdog(clock=lambda: now[0])
 
-    def hung_at(second: float, ticks: int, *, has_work: bool = True) -> bool:
+    def stillness_at(second: float, ticks: int, *, has_work: bool = True) -> float:
         now[0] = second
-        return watchdog.is_hung(ticks, has_work=has_work)
+        return watchdog.stillness_s(ticks, has_work=has_work)
 
-    assert not hung_at(100, 5, has_work=False)
-    assert not hung_at(129, 5)
-    assert not hung_at(131, 6)
-    assert not hung_at(161, 6)
-    assert hung_at(161.5, 6)
+    assert stillness_at(100, 5, has_work=False) == 0
+    assert stillness_at(129, 5) == 29
+    assert stillness_at(131, 6) == 0
+    assert stillness_at(161.5, 6) == 30.5
 
 
 def test_engine_that_cannot_be_started_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
