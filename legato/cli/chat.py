@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.print_config:
         return print_config(arguments)
     sampling_params(arguments, {})  # a value that does not fit is told before the model is loaded
-    with open_local(arguments) as opened:
+    with open_local(arguments, is_for_chat=True) as opened:
         params = sampling_params(arguments, {"max_tokens": None, **opened.default_params})
         converse(Conversation(opened.llm, params, arguments.system))
     return 0

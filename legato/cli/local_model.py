@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from legato.cli.options import add_print_config, add_settings, config_table, resolve
 from legato.cli.sampling_options import add_sampling
 from legato.core.config import EngineConfig, ServerConfig
-from legato.core.errors import ModelError, NotReadyError
+from legato.core.errors import ConfigError, ModelError, NotReadyError
 from legato.observability.logs import set_up_logging
 from legato.observability.progress import Progress
 
@@ -44,18 +45,21 @@ def print_config(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def open_local(arguments: argparse.Namespace) -> "Iterator[OpenedModel]":
+def open_local(arguments: argparse.Namespace, *, is_for_chat: bool = False) -> "Iterator[OpenedModel]":
     """A model that is ready; its engine ends with the block. Raises ModelError or ConfigError."""
     config, server = resolve(EngineConfig, arguments).value, resolve(ServerConfig, arguments)
     level = "warning" if server.sources["log_level"] == "default" else server.value.log_level
     set_up_logging(level, log_format=server.value.log_format)
-    with open_engine(config) as opened:
+    with open_engine(config, is_for_chat=is_for_chat) as opened:
         yield opened
 
 
 @contextmanager
-def open_engine(config: EngineConfig) -> "Iterator[OpenedModel]":
-    """The model of a config, ready; its engine ends with the block. Raises ModelError or ConfigError."""
+def open_engine(config: EngineConfig, *, is_for_chat: bool = False) -> "Iterator[OpenedModel]":
+    """The model of a config, ready; its engine ends with the block. Raises ModelError or ConfigError.
+
+    is_for_chat  refuse a model that cannot chat before it is loaded
+    """
     from legato.frontend.open_llm import open_llm  # a third of a second, which --help need not wait for
     from legato.modelfiles.catalog import resolve as resolve_model
 
@@ -63,6 +67,10 @@ def open_engine(config: EngineConfig) -> "Iterator[OpenedModel]":
     files = resolve_model(config.model, revision=config.revision, report=_tell)
     opened = open_llm(config)
     try:
+        if is_for_chat and not opened.llm.can_chat:
+            lack = "chat template" if opened.llm.tokenizer is not None else "tokenizer"
+            command = shlex.join(["legato", "generate", "--model", config.model])
+            raise ConfigError(f'{files.name} has no {lack}; {command} "…" continues a prompt')
         asyncio.run(_wait_ready(opened, files.name))
         yield opened
     finally:

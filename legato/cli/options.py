@@ -1,6 +1,7 @@
 """Flags from the tables in `core/config.py`, and the settings that a command line gives."""
 
 import argparse
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from functools import partial
@@ -44,14 +45,20 @@ def add_models(parser: argparse.ArgumentParser) -> None:
 
 
 def given_models(arguments: argparse.Namespace) -> list[str]:
-    """The models that a command line with add_models() names. Raises ConfigError for two ways at once."""
+    """The models that a command line with add_models() names.
+
+    Raises ConfigError for two ways at once, and for a model that is named twice.
+    """
     by_position, by_flag = arguments.positional_models, arguments.models or []
     if by_position and by_flag and by_position != by_flag:
         raise ConfigError(
             f"models are named in two ways: {' '.join(by_position)} and --model {' --model '.join(by_flag)};"
             " name all of them in one"
         )
-    return list(dict.fromkeys(by_position or by_flag))
+    models = by_position or by_flag
+    if twice := [model for model, count in Counter(models).items() if count > 1]:
+        raise ConfigError(f"the model {twice[0]} is named twice: name each once")
+    return list(models)
 
 
 def add_print_config(parser: argparse.ArgumentParser) -> None:

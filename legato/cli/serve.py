@@ -68,10 +68,12 @@ def _serve(
 ) -> int:
     from legato.api.several_models.configs import config_of_each, split_models
     from legato.modelfiles.catalog import resolve as resolve_model
+    from legato.modelfiles.weight_files import check_load_format
 
     models = models or split_models(engine.model)
     for config in config_of_each(engine, models):
-        resolve_model(config.model, revision=config.revision, report=logger.info)
+        files = resolve_model(config.model, revision=config.revision, report=logger.info)
+        check_load_format(config.load_format, files.path)
     connections = max_connections(raise_descriptor_limit())
     logger.info("start: up to %d connections at once (ulimit -Hn sets the limit)", connections)
 

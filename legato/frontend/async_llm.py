@@ -51,8 +51,11 @@ class AsyncLLM:
         grammar_checker: GrammarChecker | None = None,
         seed: int | None = None,
         tool_call_parser: str = "auto",
+        name: str = "this model",
     ) -> None:
+        """name  of the model, for errors"""
         self.client = client
+        self._name = name
         self.tokenizer = tokenizer
         source = "" if chat_template is None else chat_template.source
         self.tool_format = choose_format(tool_call_parser, source, tokenizer)
@@ -65,6 +68,10 @@ class AsyncLLM:
     @property
     def vocabulary(self) -> Vocabulary | None:
         return self.tokenizer
+
+    @property
+    def can_chat(self) -> bool:
+        return self.tokenizer is not None and self._chat_template is not None
 
     async def submit(
         self,
@@ -125,18 +132,14 @@ class AsyncLLM:
         add_special_tokens: bool = False,
         **template_kwargs: Any,
     ) -> list[int]:
-        if self._chat_template is None:
-            raise RequestError(
-                "this model has no chat template; complete a prompt instead, or give --chat-template FILE",
-                param="messages",
-            )
-        fitted = fit_to_template(plain_messages(messages), tools, self._chat_template, self.tool_format)
+        template = self._need_chat_template()
+        fitted = fit_to_template(plain_messages(messages), tools, template, self.tool_format)
         num_chars = sum(
             len(content) for message in fitted if isinstance(content := message.get("content"), str)
         )
         _check_len(num_chars, "characters", await self.wait_ready(), param="messages")
         render = partial(
-            self._chat_template.render,
+            template.render,
             fitted,
             add_generation_prompt,
             continue_final_message,
@@ -273,6 +276,21 @@ class AsyncLLM:
             f"a prompt must be a text or a list of token ids, not of type {type(prompt).__name__}",
             param="prompt",
         )
+
+    def _need_chat_template(self) -> ChatTemplate:
+        if self.tokenizer is None:
+            raise RequestError(
+                f"{self._name} has no tokenizer, and so no chat: complete a prompt of token ids instead"
+                " (/v1/completions; in Python generate())",
+                param="messages",
+            )
+        if self._chat_template is None:
+            raise RequestError(
+                f"{self._name} has no chat template: complete a prompt instead (/v1/completions; in Python"
+                " generate()); where it is the only model, the setting chat_template names a file with one",
+                param="messages",
+            )
+        return self._chat_template
 
     def _need_tokenizer(self, param: str) -> Tokenizer:
         if self.tokenizer is None:

@@ -14,6 +14,7 @@ from legato.ipc.engine_client import EngineClient
 from legato.modelfiles.catalog import resolve
 from legato.modelfiles.model_config import read_model_config
 from legato.modelfiles.tokenizer_file import tokenizer_file
+from legato.modelfiles.weight_files import check_load_format
 
 if TYPE_CHECKING:
     from legato.frontend.async_llm import AsyncLLM
@@ -42,6 +43,7 @@ def open_llm(config: EngineConfig, client: EngineClient | None = None) -> Opened
     if config.trust_remote_code:
         raise ConfigError("--trust-remote-code is refused: legato never runs code that comes with a model")
     files = resolve(config.model, revision=config.revision, report=logger.info)
+    check_load_format(config.load_format, files.path)
     read_model_config(files.path)  # what can be told from the model's header starts no engine in vain
     if client is None:
         client = ProcessClient(replace(config, model=str(files.path)))
@@ -72,6 +74,7 @@ def open_llm(config: EngineConfig, client: EngineClient | None = None) -> Opened
             grammar_checker=grammar_checker,
             seed=config.seed,
             tool_call_parser=config.tool_call_parser,
+            name=(config.served_model_name or (files.name,))[0],
         ),
         path=files.path,
         default_params=files.default_params if config.generation_config == "auto" else {},

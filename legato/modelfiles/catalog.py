@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
 from legato.core.errors import ConfigError, ModelError
@@ -116,10 +117,20 @@ def _resolve(model: str, revision: str | None, report: Report, *, may_download: 
     if path.exists():
         reason = f": {PICKLED_REMEDY}" if path.suffix in PICKLED_SUFFIXES else ""
         raise ModelError(f"{path} is neither a directory nor a .gguf file{reason}")
-    known = ", ".join(entry.name for entry in CATALOG)
-    raise ModelError(
-        f"no model {model!r}: it is no file or directory here, no hub name like org/name, "
-        f"and the catalog holds only {known}"
+    raise ModelError(f"no model {model!r}: {_absence(model)}")
+
+
+def _absence(model: str) -> str:
+    """Why there is no such model, with what was probably meant."""
+    if model.endswith(".gguf") or model.startswith(("./", "../", "/", "~")):
+        return "there is no such file or directory"
+    known = [entry.name for entry in CATALOG]
+    near = [name for name in known if name.startswith(model.lower())] if model else []
+    near = near or get_close_matches(model.lower(), known, n=1)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return (
+        "it is no file or directory here, no hub name like org/name, and the catalog holds only"
+        f" {', '.join(known)}{hint}"
     )
 
 

@@ -179,6 +179,8 @@ def read_gguf_model(path: Path) -> GgufHeader:
 @lru_cache(maxsize=KEPT_HEADERS)
 def _read_header(path: Path, state: tuple[int, ...]) -> GgufHeader:
     try:
+        if path.stat().st_size == 0:  # which mmap refuses in words of its own
+            raise ModelError(f"{path} is empty; download it again")
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Reader(path, data).read_header()
     except OSError as error:
@@ -188,7 +190,7 @@ def _read_header(path: Path, state: tuple[int, ...]) -> GgufHeader:
             f"{path} is not whole: it ends at byte {path.stat().st_size}, in the middle of its header;"
             " download it again"
         ) from error
-    except ValueError as error:  # mmap refuses an empty file so
+    except ValueError as error:
         raise ModelError(f"{path} is not a usable GGUF file: {brief(error)}") from error
 
 

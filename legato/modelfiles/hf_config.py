@@ -79,8 +79,9 @@ def read_hf_config(path: Path) -> ModelConfig:
     """Read a model directory; see read_model_config."""
     if not (path / "config.json").is_file():
         raise ModelError(
-            f"{path} has no config.json: a model's directory holds config.json and .safetensors weights, in"
-            " Hugging Face layout; a model in one .gguf file is named by the path of that file"
+            f"{path} has no config.json: a model's directory holds config.json and weights, .safetensors or"
+            " pytorch_model.bin, in Hugging Face layout (config.json alone with --load-format dummy); a model"
+            " in one .gguf file is named by the path of that file"
         )
     config = read_json(path / "config.json")
     architecture = _architecture(config)

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from legato.core.errors import ModelError
+from legato.core.errors import ConfigError, ModelError
 
 _PART_NAME = re.compile(r"(?P<name>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII | re.DOTALL)
 MAX_NAME_CHARS = 256
@@ -78,7 +78,19 @@ def absence(folder: Path) -> str:
     if pickled:
         wanted = f"neither {SAFETENSORS.single} nor {TORCH_BIN.single}"
         return f"{folder} holds {wanted}, but {pickled[0]}: {PICKLED_REMEDY}"
-    return f"{folder} holds neither {SAFETENSORS.single} nor {SAFETENSORS.index}"
+    return (
+        f"{folder} holds neither {SAFETENSORS.single} nor {TORCH_BIN.single}, nor the index of its"
+        " shards; for one model, --load-format dummy makes weights up"
+    )
+
+
+def check_load_format(load_format: str, path: Path) -> None:
+    """Raise ConfigError where weights are to be made up and no directory says of what shapes."""
+    if load_format == "dummy" and not path.is_dir():
+        raise ConfigError(
+            f"--load-format dummy is for a directory with a config.json, and {path} is a file;"
+            " leave the flag out to read its weights"
+        )
 
 
 PICKLED_REMEDY = (

@@ -41,11 +41,13 @@ class SafetensorsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            if path.stat().st_size == 0:  # which mmap refuses in words of its own
+                raise ModelError(f"{path} is empty; download it again")
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 self.tensors = _read_header(data)
         except OSError as error:
             raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
-        except (ValueError, RecursionError) as error:  # mmap refuses an empty file with ValueError
+        except (ValueError, RecursionError) as error:
             raise ModelError(f"{path} is not a usable .safetensors file: {brief(error)}") from error
 
     def read(self, name: str, rows: range | None = None) -> StoredWeight:

@@ -52,11 +52,15 @@ class TorchBinFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            if path.stat().st_size == 0:  # which mmap refuses in words of its own
+                raise ModelError(f"{path} is empty; download it again")
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 self.tensors = _read_zip(path, data) if data[:4] == _LOCAL_MAGIC else _read_legacy(data)
         except OSError as error:
             raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
-        except (ValueError, zipfile.BadZipFile, NotImplementedError, struct.error) as error:
+        except (zipfile.BadZipFile, struct.error) as error:  # whose words are about zip files and buffers
+            raise ModelError(f"{path} is not whole, or no file of torch.save; download it again") from error
+        except (ValueError, NotImplementedError) as error:
             raise ModelError(f"{path} is not a usable file of torch.save: {brief(error)}") from error
 
     def read(self, name: str, rows: range | None = None) -> StoredWeight:

@@ -3,11 +3,13 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from legato.cli.main import main
 from legato.core.config import DEFAULT_MODEL
+from tests.tiny_model import write_tiny_model
 
 GREEDY = ["--temperature", "0", "--max-tokens", "8"]
 
@@ -37,6 +39,27 @@ def test_what_does_not_fit_is_told_before_the_model_is_loaded(
 ) -> None:
     assert main([*argv, "--model", "/nowhere"]) == 2
     assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("parts", "lack"), [({"chat_template": None}, "chat template"), ({"has_tokenizer": False}, "tokenizer")]
+)
+def test_chat_with_a_model_that_cannot_is_refused_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], parts: dict[str, Any], lack: str
+) -> None:
+    model = write_tiny_model(tmp_path / "tiny", **parts)
+    assert main(["chat", str(model)]) == 2
+    assert f'tiny has no {lack}; legato generate --model {model} "…" continues' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["serve", "chat"])
+def test_weights_of_a_file_are_not_made_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    (tmp_path / "tiny.gguf").write_bytes(b"GGUF")
+    port = ["--port", "0", "--log-level", "error"] if command == "serve" else []
+    assert main([command, str(tmp_path / "tiny.gguf"), "--load-format", "dummy", *port]) == 2
+    assert "--load-format dummy is for a directory" in capsys.readouterr().err
 
 
 def test_model_that_cannot_be_loaded_is_an_error(tmp_path: Path) -> None:

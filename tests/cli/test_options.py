@@ -101,6 +101,14 @@ def test_models_in_two_ways_are_refused() -> None:
         given_models(parser.parse_args(["a", "--model", "b", "--model", "c"]))
 
 
+@pytest.mark.parametrize("argv", [["a", "b", "a"], ["-m", "a", "-m", "a"]])
+def test_model_that_is_named_twice_is_refused(argv: list[str]) -> None:
+    parser = Parser(prog="test")
+    add_models(parser)
+    with pytest.raises(ConfigError, match="the model a is named twice"):
+        given_models(parser.parse_args(argv))
+
+
 def test_value_below_the_least_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^--max-num-seqs 0: must be at least 1"):
         resolve(EngineConfig, parse("--max-num-seqs", "0"))

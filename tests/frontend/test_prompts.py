@@ -238,9 +238,10 @@ def test_chat_checks_its_messages(llm: AsyncLLM) -> None:
 
 def test_chat_without_a_template_names_the_remedy(open_model: OpenModel, tmp_path: Path) -> None:
     llm = open_model(write_tiny_model(tmp_path, chat_template=None))
-    with pytest.raises(RequestError, match="--chat-template FILE") as refusal:
+    with pytest.raises(RequestError, match=r"^this model has no chat template: .*/v1/completions") as refusal:
         asyncio.run(llm.chat_prompt([{"role": "user", "content": "hi"}]))
     assert refusal.value.param == "messages"
+    assert not llm.can_chat
 
 
 @pytest.fixture
@@ -268,9 +269,11 @@ def test_model_without_a_tokenizer_refuses_texts_by_name(bare: AsyncLLM) -> None
             await refusal_of(answer_to(bare, [1], SamplingParams(stop=("END",)))),
             await refusal_of(bare.tokenize("text")),
             await refusal_of(bare.detokenize([1])),
+            await refusal_of(bare.chat_prompt([{"role": "user", "content": "hi"}])),
         ]
 
     refusals = asyncio.run(main())
-    assert [param for param, _ in refusals] == ["prompt", "stop", "prompt", "tokens"]
+    assert [param for param, _ in refusals] == ["prompt", "stop", "prompt", "tokens", "messages"]
+    assert "no tokenizer, and so no chat" in refusals[4][1]
     assert "give token ids instead of text" in refusals[0][1]
     assert "use stop_token_ids" in refusals[1][1]

@@ -257,12 +257,24 @@ def test_pickled_file_is_refused_with_the_remedy(tmp_path: Path, name: str) -> N
         catalog.resolve(str(tmp_path / name))
 
 
-@pytest.mark.parametrize("model", ["nobody", "/no/such/file.gguf", "a/b/c", "../up", "org/x.gguf", ""])
-def test_unknown_name_lists_the_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    if model == "":
-        model = "~nobody"
+@pytest.mark.parametrize("model", ["nobody", "a/b/c"])
+def test_unknown_name_lists_the_catalog(model: str) -> None:
     with pytest.raises(ModelError, match=r"the catalog holds only smollm2-135m-instruct, gemma-3-270m, "):
+        catalog.resolve(model)
+
+
+@pytest.mark.parametrize("path", ["/no/such/file.gguf", "../up", "./here", "~nobody", "org/x.gguf"])
+def test_path_of_nothing_is_said_to_be_one(path: str) -> None:
+    with pytest.raises(ModelError, match=rf"^no model '{path}': there is no such file or directory$"):
+        catalog.resolve(path)
+
+
+@pytest.mark.parametrize(
+    ("model", "meant"),
+    [("smollm2", DEFAULT_MODEL), ("smolm2-135m-instruct", DEFAULT_MODEL), ("Gemma", "gemma-3-270m")],
+)
+def test_name_that_is_nearly_one_of_the_catalog_is_met_by_it(model: str, meant: str) -> None:
+    with pytest.raises(ModelError, match=rf"; did you mean {meant}"):
         catalog.resolve(model)
 
 

@@ -60,7 +60,7 @@ def test_tensor_types_have_the_sizes_of_ggml() -> None:
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        (b"", "empty"),
+        (b"", "is empty; download it again"),
         (b"not a model at all", "does not begin with the letters GGUF"),
         (gguf_bytes({}, magic=b"GGML"), "does not begin with the letters GGUF"),
         (gguf_bytes({}, version=1), "version 1"),

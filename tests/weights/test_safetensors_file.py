@@ -56,7 +56,7 @@ def test_data_need_not_be_aligned(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        (b"", "empty"),
+        (b"", "is empty; download it again"),
         (b"\x01\x02", "header"),
         (struct.pack("<Q", 2**63) + b"{}", f"claims {2**63} bytes"),
         (struct.pack("<Q", 99_999_999) + b"{}", "claims 99999999 bytes"),

@@ -155,6 +155,16 @@ def test_pickle_that_ends_after_any_operation_is_refused(tmp_path: Path) -> None
                 TorchBinFile(path)
 
 
+@pytest.mark.parametrize(("kept_len", "complaint"), [(0, "is empty"), (1000, "is not whole, or no file")])
+def test_file_whose_download_was_cut_off_is_to_be_downloaded_again(
+    tmp_path: Path, kept_len: int, complaint: str
+) -> None:
+    path = save(tmp_path, {"a": torch.zeros(4000)})
+    path.write_bytes(path.read_bytes()[:kept_len])
+    with pytest.raises(ModelError, match=rf"pytorch_model\.bin {complaint}.*; download it again$"):
+        TorchBinFile(path)
+
+
 @both_formats
 def test_file_that_is_cut_off_anywhere_is_refused(tmp_path: Path, is_zip: bool) -> None:
     path = save(tmp_path, {"a": torch.ones(2), "b": torch.ones(300)}, is_zip=is_zip)

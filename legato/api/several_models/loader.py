@@ -53,6 +53,7 @@ class Stay:
 
     service      of the engine that is loaded, being loaded or being ended
     past         sums of what engines have counted that are gone
+    max_model_len  of the engine that was loaded last, tokens
     is_yielding  lets nobody in: it makes room for another
     failure      why it could not be loaded, or has ended; until retry_at nobody tries again
     """
@@ -61,6 +62,7 @@ class Stay:
     name: str
     need_bytes: int = 0
     service: LoadableService | None = None
+    max_model_len: int | None = None
     is_loaded: bool = False
     is_yielding: bool = False
     num_users: int = 0
@@ -309,7 +311,7 @@ class ModelLoader:
         logger.info("load: %s has taken %.2f s", stay.name, now - since)
         with self._changed:
             self.has_started = stay.is_loaded = True
-            stay.num_failures = 0
+            stay.num_failures, stay.max_model_len = 0, service.max_model_len
             stay.used_at, stay.stays_until = now, now + (now - since)
             self._admit_waiting(stay)
 

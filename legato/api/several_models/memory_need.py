@@ -12,6 +12,7 @@ from legato.modelfiles.catalog import resolve, served_name
 from legato.modelfiles.fingerprint import weights_files
 from legato.modelfiles.gguf_header import read_gguf_header
 from legato.modelfiles.model_config import read_model_config
+from legato.modelfiles.weight_files import absence
 
 GIB, MIB = 2**30, 2**20
 PROCESS_BYTES = 96 * MIB  # of an engine beside its weights and K/V store
@@ -61,7 +62,10 @@ def weight_bytes(path: Path, config: EngineConfig) -> int:
     """About the memory that a model's weights take. Raises ModelError for files that cannot be read."""
     files = weights_files(path)
     if not files:
-        raise ModelError(f"{path} holds no weights that legato reads")
+        raise ModelError(absence(path))
+    for file in files:
+        if file.stat().st_size == 0:
+            raise ModelError(f"{file} is empty; download it again")
     if config.dtype == "float32" or config.backend == "reference":
         return 4 * sum(map(_num_values, files))
     if config.dtype == "bfloat16":

@@ -12,7 +12,7 @@ from legato.api.service import ModelService, ServiceState
 from legato.api.several_models.configs import config_of_each
 from legato.api.several_models.loader import ModelLoader, Stay, summed
 from legato.core.config import EngineConfig, ServerConfig
-from legato.core.errors import NotReadyError
+from legato.core.errors import ConfigError, NotReadyError
 from legato.frontend.generator import Generator
 from legato.ipc.messages import EngineStats
 from legato.ipc.prediction.first_token import FirstToken
@@ -27,7 +27,6 @@ class OnDemandService:
         self.created = int(time.time())
         self._loader = loader
         self._stay = stay
-        self._max_model_len = stay.config.max_model_len
 
     @property
     def generator(self) -> Generator:
@@ -36,10 +35,7 @@ class OnDemandService:
     @property
     def max_model_len(self) -> int | None:
         """As the engine told it, also after its end."""
-        service = self._stay.service
-        if service is not None and service.max_model_len is not None:
-            self._max_model_len = service.max_model_len
-        return self._max_model_len
+        return self._stay.max_model_len or self._stay.config.max_model_len
 
     @property
     def default_params(self) -> Mapping[str, Any]:
@@ -132,12 +128,17 @@ def make_services(
 ) -> list[EngineService] | list[OnDemandService]:
     """A service for each model; one that shares the machine with none, nor ever leaves, needs no loader.
 
-    Raises ConfigError for settings that several models cannot share.
+    Raises ConfigError for settings that do not fit several models, or one that may leave.
     """
     configs = config_of_each(engine, models)
     if len(configs) == 1 and not server.idle_unload_s and server.max_models_memory_bytes is None:
         return [EngineService(configs[0])]
     names = [config.served_model_name or (served_name(config.model),) for config in configs]
+    if engine.load_format == "dummy":
+        raise ConfigError(
+            "--load-format dummy fits neither --idle-unload-s nor --max-models-memory-bytes: made-up weights"
+            " have no size to plan with"
+        )
     loader = ModelLoader(
         [(name[0], config) for name, config in zip(names, configs, strict=True)],
         EngineService,

@@ -102,9 +102,9 @@ class Loading:
         return stay.service
 
     def close(self) -> None:
-        self.engines.may_load.set()
         for stay in self.loader.stays:
             asyncio.run(self.loader.close(stay))
+        self.engines.may_load.set()
 
 
 def error_of(ticket: "Future[Release]") -> LegatoError:

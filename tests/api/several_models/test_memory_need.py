@@ -75,7 +75,8 @@ def test_model_that_can_never_fit_is_told_with_both_numbers(model: Path) -> None
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
-        (lambda file: file.unlink(), "holds no weights"),
+        (lambda file: file.unlink(), "nor pytorch_model.bin"),
+        (lambda file: file.write_bytes(b""), "model.safetensors is empty; download it again"),
         (lambda file: file.write_bytes(b"\xff" * 64), "is not a usable .safetensors file"),
         (lambda file: file.write_bytes(b"\x02" + bytes(7) + b"[]"), "is not a usable .safetensors file"),
     ],

@@ -10,7 +10,7 @@ from legato.api.asgi import app_for
 from legato.api.service import ServiceState
 from legato.api.several_models.service import OnDemandService, make_services
 from legato.core.config import EngineConfig, ServerConfig
-from legato.core.errors import ModelError
+from legato.core.errors import ConfigError, ModelError
 from legato.ipc.messages import EngineStats
 from tests.api.asgi_call import AsgiCall
 from tests.api.several_models.loading import Loading
@@ -89,6 +89,19 @@ def test_model_list_shows_what_is_loaded(client: TestClient) -> None:
     assert card["status"] == {"value": "loaded", "stage": "ready", "progress": 1.0}
     assert card["max_model_len"] == 1024
     assert client.get("/v1/models/b").json()["max_model_len"] == 1024  # known from its last stay
+
+
+def test_length_of_context_is_known_after_a_stay_that_nobody_looked_at(client: TestClient) -> None:
+    assert client.get("/v1/models/a").json()["max_model_len"] is None
+    for model in ("a", "b"):
+        assert client.post("/v1/completions", json=COMPLETION | {"model": model}).status_code == 200
+    assert client.get("/v1/models/a").json()["status"]["value"] == "unloaded"
+    assert client.get("/v1/models/a").json()["max_model_len"] == 1024
+
+
+def test_made_up_weights_are_refused_where_memory_is_planned() -> None:
+    with pytest.raises(ConfigError, match="no size to plan with"):
+        make_services(EngineConfig(load_format="dummy"), ServerConfig(idle_unload_s=4), ["a"])
 
 
 def test_server_is_ready_when_the_first_model_was_loaded_and_stays_so(

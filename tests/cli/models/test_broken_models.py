@@ -98,8 +98,8 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "wrong width": (change_config(intermediate_size=128), WEIGHTS, "has shape"),
     "weights cut off in their header": (cut(WEIGHTS, 0.001), WEIGHTS, "its header claims"),
     "weights cut off in their numbers": (cut(WEIGHTS), WEIGHTS, "was a download cut off?"),
-    "weights empty": (cut(WEIGHTS, 0), WEIGHTS, "not a usable"),
-    "no weights": (lambda folder: (folder / WEIGHTS).unlink(), "", "holds neither model.safetensors nor"),
+    "weights empty": (cut(WEIGHTS, 0), WEIGHTS, "is empty; download it again"),
+    "no weights": (lambda folder: (folder / WEIGHTS).unlink(), "", "nor pytorch_model.bin, nor the index"),
     "shard missing": (leave_out_shard, "model-00002-of-00002.safetensors", "cannot read"),
     "wrong shape": (change_tensor(NORM, lambda each: each[:-1]), WEIGHTS, f"'{NORM}' has shape"),
     "wrong type": (

@@ -68,6 +68,6 @@ def test_folder_is_served(write, tmp_path: Path, caplog: pytest.LogCaptureFixtur
             targets = (ids + answer.token_ids)[1:]
             assert known == pytest.approx([row[i] for row, i in zip(rows, targets, strict=True)], abs=1e-4)
             assert answer.text == tokenizer.decode(answer.token_ids)
-        with pytest.raises(RequestError, match="no chat template; complete a prompt instead"):
+        with pytest.raises(RequestError, match="no chat template: complete a prompt instead"):
             llm.chat([{"role": "user", "content": "Hello"}])
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
