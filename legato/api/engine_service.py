@@ -151,7 +151,8 @@ class EngineService:
         if self._failure is not None:
             return _gone("failed", str(self._failure))
         if self._opened is None:
-            return ServiceState(stage="opening", is_ready=False, is_alive=True, reason="the model is opened")
+            reason = "its files and its tokenizer are read"
+            return ServiceState(stage="opening", is_ready=False, is_alive=True, reason=reason)
         client = self._opened.llm.client
         status = client.status
         if client.is_draining and status.stage in (EngineStage.READY, EngineStage.LOADING):

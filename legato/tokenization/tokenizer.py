@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import tokenizers
 from legato.core.errors import ModelError, RequestError, brief
 from legato.modelfiles.gguf_header import read_gguf_header
 from legato.modelfiles.hf_config import read_json_if_present
-from legato.modelfiles.tokenizer_file import tokenizer_parts
+from legato.modelfiles.tokenizer_file import keep_tokenizer, tokenizer_file, tokenizer_parts
 from legato.tokenization.formats.added_tokens import add_listed_tokens
 from legato.tokenization.formats.gguf import build_gguf_tokenizer
 from legato.tokenization.formats.sentencepiece_file import build_from_sentencepiece_file
@@ -142,11 +143,30 @@ def load_tokenizer(path: Path, override: Path | None = None) -> Tokenizer | None
     if source.suffix == ".json":
         return _from_json(source)
     metadata = read_gguf_header(source).metadata
-    try:
-        backend = build_gguf_tokenizer(metadata)
-    except ModelError as error:
-        raise ModelError(f"{source}: {brief(error)}") from error
+    kept = tokenizer_file(source)
+    assert kept is not None
+    backend = _kept(kept)
+    if backend is None:
+        try:
+            backend = build_gguf_tokenizer(metadata)
+        except ModelError as error:
+            raise ModelError(f"{source}: {brief(error)}") from error
+        with suppress(OSError):  # then it is built again the next time
+            keep_tokenizer(kept, backend.to_str())
     return Tokenizer(backend, special_tokens_of_gguf(metadata))
+
+
+def _kept(file: Path) -> tokenizers.Tokenizer | None:
+    """What was built before, which takes twice as long as to read it; None when it cannot be read."""
+    if not file.is_file():
+        return None
+    try:
+        return tokenizers.Tokenizer.from_file(str(file))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises a bare Exception, and a panic of its is not even that
+        logger.debug("%s cannot be read: %s", file, error)
+        return None
 
 
 def _from_folder(folder: Path, *, is_required: bool) -> Tokenizer | None:

@@ -44,7 +44,7 @@ def sentencepiece_file(folder: Path, architecture: str = "llama", **changes: Any
 
 def write(folder: Path, architecture: str = "llama", **settings: Any) -> Path:
     keys = {f"tokenizer.ggml.{name}": value for name, value in settings.items() if value is not None}
-    path = folder / "model.gguf"
+    path = folder / f"model{len(list(folder.iterdir()))}.gguf"  # a second one is another file
     path.write_bytes(gguf_bytes(TINY_GGUF | {"general.architecture": architecture} | keys))
     return path
 
@@ -53,6 +53,13 @@ def load(path: Path) -> Tokenizer:
     tokenizer = load_tokenizer(path)
     assert tokenizer is not None
     return tokenizer
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where tokenizers that were built are kept."""
+    monkeypatch.setenv("LEGATO_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
 
 
 def transformers_reading(path: Path) -> Any:
@@ -193,3 +200,24 @@ def test_sentencepiece_without_a_byte_is_refused(tmp_path: Path) -> None:
     pieces = ["other" if piece == "<0x41>" else piece for piece in sentencepiece_parts()[0]]
     with pytest.raises(ModelError, match="lacks <0x41>"):
         load(sentencepiece_file(tmp_path, tokens=pieces))
+
+
+def test_what_was_built_is_read_the_next_time_and_built_again_when_it_cannot_be(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = sentencepiece_file(tmp_path)
+    built = load(path)
+    [kept] = (home / "tokenizers").iterdir()
+    kept.write_text("cut of")
+    ids = [built.encode(text) for text in HARD_TEXTS]
+    assert [load(path).encode(text) for text in HARD_TEXTS] == ids
+    monkeypatch.delattr("legato.tokenization.tokenizer.build_gguf_tokenizer")
+    assert [load(path).encode(text) for text in HARD_TEXTS] == ids
+    assert load(path).special_tokens == built.special_tokens
+
+
+def test_tokenizer_that_cannot_be_kept_is_built_each_time(tmp_path: Path, home: Path) -> None:
+    home.write_text("no folder")
+    assert load(sentencepiece_file(tmp_path)).encode("the") == load(sentencepiece_file(tmp_path)).encode(
+        "the"
+    )
