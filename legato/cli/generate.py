@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("prompt", nargs="?", help="the text to continue; - reads it from standard input")
     add_local_model(parser)
-    parser.set_defaults(run=run)
+    hint = ": the prompt is one argument, in quotes, and the model is named by --model"
+    parser.set_defaults(run=run, stray_hint=hint)
 
 
 def run(arguments: argparse.Namespace) -> int:

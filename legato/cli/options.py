@@ -132,11 +132,23 @@ def _argument(each: Any) -> dict[str, Any]:
     shared = {"dest": each.name, "default": argparse.SUPPRESS, "help": _help(each)}
     if kind is bool:
         return {**shared, "action": argparse.BooleanOptionalAction}
-    metavar = None if metadata.get("choices") else each.name.rpartition("_")[2].upper()
+    metavar = None if metadata.get("choices") else _placeholder(each, kind)
     if metadata.get("is_list"):
         return {**shared, "action": "extend", "type": split_list, "metavar": f"{metavar}[,{metavar}]"}
     parse = partial(parse_setting, _written(each.name), each=each)
     return {**shared, "type": parse, "choices": metadata.get("choices"), "metavar": metavar}
+
+
+def _placeholder(each: Any, kind: type[Any]) -> str:
+    """What stands for the value in --help: a kind of number, or what the text is."""
+    last_word: str = each.name.rpartition("_")[2]
+    if kind in (int, float) and last_word != "port":
+        if each.metadata.get("is_bytes"):
+            return "BYTES"
+        if last_word == "s":
+            return "SECONDS"
+        return "TOKENS" if "token" in each.name or last_word == "len" else "N"
+    return last_word.upper()
 
 
 def _help(each: Any) -> str:

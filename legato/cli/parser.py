@@ -19,11 +19,17 @@ class Parser(argparse.ArgumentParser):
         known, unknown = super().parse_known_args(args, namespace or argparse.Namespace())
         if unknown:
             argument = unknown[0].partition("=")[0]
-            self.error(f"unknown argument {argument}{self._suggestion(argument)}")
+            self.error(
+                f"unknown argument {argument}{self._suggestion(argument) or self._about_stray(argument)}"
+            )
         return known, unknown
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+    def _about_stray(self, argument: str) -> str:
+        """What the command says, as its default for stray_hint, of a word too many."""
+        return "" if argument[:1] == "-" else self.get_default("stray_hint") or ""
 
     def _suggestion(self, argument: str) -> str:
         near = get_close_matches(argument, self._option_string_actions, n=1) if argument[:1] == "-" else []

@@ -16,6 +16,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def counted(number: int, noun: str) -> str:
+    """1 request, 2 requests"""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 class LegatoError(Exception):
     """Base of every error that legato raises on purpose; its text is fit for a user."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from legato.core.errors import RequestError
+from legato.core.errors import RequestError, counted
 from legato.core.sampling_params import SamplingParams
 
 
@@ -29,7 +29,7 @@ class RequestLimits:
             wanted = prompt_len + max(room, 1)
         else:
             wanted = prompt_len + params.max_tokens
-        asked = f"{prompt_len} prompt tokens and {wanted - prompt_len} of output"
+        asked = f"{counted(prompt_len, 'prompt token')} and {wanted - prompt_len} of output"
         if wanted > self.max_model_len:
             raise RequestError(
                 f"{asked} are {wanted}, above the model's context of {self.max_model_len} tokens;"

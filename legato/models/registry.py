@@ -1,5 +1,6 @@
 """Which architectures can be served, and how a model's settings become a program."""
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 from legato.core.errors import ModelError
@@ -24,6 +25,9 @@ from legato.program.stored_tensors import StoredTensors
 FAMILIES: tuple[Family, ...] = (
     LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE, GEMMA2, GEMMA3, PHI3, SMOLLM3, GRANITE, OPT, GPT2,
 )  # fmt: skip
+
+
+SIMILAR = 0.75  # by difflib's ratio: a typo in a name
 
 
 def build_model(config: ModelConfig) -> Model:
@@ -61,9 +65,25 @@ def _family_of(config: ModelConfig) -> Family:
     known = {name: each for each in FAMILIES for name in (each.hf_names if is_hf else each.gguf_names)}
     if config.architecture in known:
         return known[config.architecture]
-    nearest = get_close_matches(config.architecture, known, n=1, cutoff=0)
+    nearest = _nearest(config.architecture, known)
+    hint = f"the nearest that is: {nearest}; " if nearest else ""
     listed = sorted({each.hf_names[0] if is_hf else each.gguf_names[0] for each in known.values()})
     raise ModelError(
-        f"{config.source}: the architecture {config.architecture!r} is not supported; the nearest that is:"
-        f" {', '.join(nearest)}; all that are: {', '.join(listed)}"
+        f"{config.source}: the architecture {config.architecture!r} is not supported;"
+        f" {hint}all that are: {', '.join(listed)}"
     )
+
+
+def _nearest(architecture: str, known: Iterable[str]) -> str | None:
+    """A name that is nearly this one, or of a family whose name this one begins with."""
+    stems, stem = {_stem(name) for name in known}, _stem(architecture)
+    [best] = get_close_matches(stem, stems, n=1, cutoff=0)
+    kin = [each for each in stems if stem.startswith(each.rstrip("0123456789"))]
+    near = get_close_matches(stem, kin, n=1, cutoff=0) or get_close_matches(stem, [best], cutoff=SIMILAR)
+    alike = [name for name in known if near and _stem(name) == near[0]]
+    return next(iter(get_close_matches(architecture, alike, n=1, cutoff=0)), None)
+
+
+def _stem(architecture: str) -> str:
+    """Without the ending that all have."""
+    return architecture.partition("For")[0].removesuffix("LMHeadModel").lower()

@@ -48,6 +48,11 @@ def rope_parameters(settings: Settings) -> Mapping[str, Any]:
     return found
 
 
+def _rope_key(settings: Settings) -> str:
+    """The name under which the file has what rope_parameters() gives."""
+    return "rope_scaling" if settings.get("rope_scaling") else "rope_parameters"
+
+
 def read_rope(
     settings: Settings,
     head_dim: int,
@@ -64,7 +69,7 @@ def read_rope(
     outer_theta = settings.number("rope_theta", default_theta)
     trained_len = settings.whole("original_max_position_embeddings", max_position)
     given = rope_parameters(settings) if parameters is None else parameters
-    rope = Settings(given, f"{settings.source}: rope_parameters")
+    rope = Settings(given, f"{settings.source}: {_rope_key(settings)}")
     kind = rope.choice("rope_type", SCALINGS, rope.get("type", "default"))
     theta = rope.number("rope_theta", outer_theta)
     width = _rotated_width(settings, rope, head_dim, may_be_partial=may_be_partial)

@@ -183,7 +183,10 @@ def _from_folder(folder: Path, *, is_required: bool) -> Tokenizer | None:
     message = f"{folder} has no tokenizer.json{found}"
     if is_required or others:
         raise ModelError(message)
-    logger.warning("%s: prompts and answers are token ids", message)
+    logger.warning(
+        "%s: prompts are token ids, texts of answers are empty, and return_token_ids: true shows their ids",
+        message,
+    )
     return None
 
 

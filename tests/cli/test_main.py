@@ -67,6 +67,7 @@ def test_each_command_has_help(argv: list[str], name: str, capsys: pytest.Captur
         ),
         (["serve", "--api-keyy=secret"], "unknown argument --api-keyy; did you mean --api-key?"),
         (["serve", "one", "--model", "two"], "models are named in two ways: one and --model two; name all"),
+        (["generate", "tiny", "Hello"], "unknown argument Hello: the prompt is one argument"),
         (["chat", "one", "two"], "unknown argument two (see legato chat --help)"),
         (["serve", "--port", "http"], "legato: error: --port http: expected a whole number"),
         (["serve", "--port", "65536"], "legato: error: --port 65536: must be at most 65535"),

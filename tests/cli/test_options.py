@@ -1,6 +1,7 @@
 """Flags from the settings tables: spellings, lists, where a value came from."""
 
 import argparse
+from typing import Any
 
 import pytest
 
@@ -112,6 +113,26 @@ def test_model_that_is_named_twice_is_refused(argv: list[str]) -> None:
 def test_value_below_the_least_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^--max-num-seqs 0: must be at least 1"):
         resolve(EngineConfig, parse("--max-num-seqs", "0"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag"),
+    [
+        (ServerConfig, "--max-requests-per-key N"),
+        (ServerConfig, "--requests-per-minute-per-key N"),
+        (ServerConfig, "--queue-timeout-s SECONDS"),
+        (ServerConfig, "--port PORT"),
+        (EngineConfig, "--max-num-seqs N"),
+        (EngineConfig, "--max-model-len TOKENS"),
+        (EngineConfig, "--long-prefill-token-threshold TOKENS"),
+        (EngineConfig, "--kv-cache-memory-bytes BYTES"),
+        (EngineConfig, "--tokenizer TOKENIZER"),
+    ],
+)
+def test_placeholder_says_what_kind_of_value_it_is(kind: type[Any], flag: str) -> None:
+    parser = Parser(prog="test")
+    add_settings(parser, kind, "all")
+    assert f"[{flag}]" in " ".join(parser.format_usage().split())
 
 
 def test_flags_are_not_shortened() -> None:

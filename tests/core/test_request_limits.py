@@ -41,6 +41,10 @@ def test_what_fits_exactly_is_taken(
     assert max_len(limits, prompt_len, max_tokens) == expected
 
 
+def test_one_token_is_told_in_the_singular() -> None:
+    assert str(refusal_of(AMPLE, [1], max_tokens=100)).startswith("1 prompt token and 100 of output are 101,")
+
+
 @pytest.mark.parametrize(
     ("limits", "prompt_len", "max_tokens", "code", "numbers"),
     [

@@ -32,12 +32,15 @@ def test_rope_theta_is_read_in_every_spelling(tmp_path: Path, spelling: dict[str
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"architectures": ["AbacusForCausalLM"]}, "AbacusForCausalLM' is not supported; the nearest"),
+        ({"architectures": ["AbacusForCausalLM"]}, "AbacusForCausalLM' is not supported; all that are"),
+        ({"architectures": ["DeepseekV3ForCausalLM"]}, "is not supported; all that are"),
+        ({"architectures": ["Gemma3nForConditionalGeneration"]}, "nearest that is: Gemma3For"),
         ({"architectures": None, "model_type": "lama"}, "nearest that is: llama;"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor is missing"),
         ({"rope_scaling": {"rope_type": "linear", "factor": "two"}}, "factor is 'two'"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "twist": 3}}, "twist = 3 is not supported"),
-        ({"rope_scaling": {"type": "helix"}}, "rope_type = 'helix' is not supported, only 'default'"),
+        ({"rope_scaling": {"type": "helix"}}, "rope_scaling: rope_type = 'helix' is not supported, only 'def"),
+        ({"rope_parameters": {"type": "helix"}}, "json: rope_parameters: rope_type = 'helix'"),
         ({"rope_scaling": "yarn"}, "rope_scaling = 'yarn'"),
         ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "full_attention"),
         ({"partial_rotary_factor": 0.25}, "partial_rotary_factor = 0.25 is not supported, only 1"),

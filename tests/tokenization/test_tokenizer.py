@@ -174,7 +174,8 @@ def test_override_wins_as_folder_or_file(tmp_path: Path) -> None:
 
 def test_folder_without_tokenizer_has_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert load_tokenizer(tmp_path) is None
-    assert "prompts and answers are token ids" in caplog.text
+    assert "prompts are token ids" in caplog.text
+    assert "return_token_ids" in caplog.text
 
 
 def test_override_without_tokenizer_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from legato.core.config import EngineConfig
-from legato.core.errors import ConfigError
+from legato.core.errors import ConfigError, counted
 from legato.modelfiles.catalog import served_name
 
 # Settings that fit one model alone -> what to do without them.
@@ -42,8 +42,8 @@ def config_of_each(config: EngineConfig, models: Sequence[str]) -> list[EngineCo
     names = config.served_model_name or tuple(map(served_name, models))
     if len(names) != len(models):
         raise ConfigError(
-            f"--served-model-name gives {len(names)} names to {len(models)} models: with several models give"
-            " one for each, in their order"
+            f"--served-model-name gives {counted(len(names), 'name')} to {len(models)} models: with several"
+            " models give one for each, in their order"
         )
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:

@@ -17,7 +17,7 @@ from legato.api.service import ModelService
 from legato.api.several_models.memory_need import in_mib, needs_of
 from legato.api.several_models.moves import Move, Place, next_move
 from legato.core.config import EngineConfig
-from legato.core.errors import ClosedError, LegatoError, LoadFailedError, ModelError, OverloadedError
+from legato.core.errors import ClosedError, LegatoError, LoadFailedError, ModelError, OverloadedError, counted
 from legato.ipc.messages import EngineStats
 from legato.observability.memory import usable_memory_bytes
 
@@ -290,7 +290,8 @@ class ModelLoader:
 
     def _load(self, stay: Stay) -> None:
         since = self._clock()
-        logger.info("load: %s, %d requests wait for it", stay.name, len(stay.waiting))
+        occasion = f"for {counted(len(stay.waiting), 'request')}" if self.has_started else "at the start"
+        logger.info("load: %s, %s", stay.name, occasion)
         service = self._make_service(stay.config)
         with self._changed:
             if self._is_closed:

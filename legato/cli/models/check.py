@@ -86,6 +86,7 @@ def lines_of(name: str, found: "Fidelity", *, is_verified: bool) -> list[str]:
     rows += [
         (each.kind, "+".join(each.formats), f"{each.mean:.5f}", f"{each.max:.5f}") for each in found.weights
     ]
+    kind_width, kept_width = (2 + max(len(row[column]) for row in rows) for column in (0, 1))
     text = found.text
     ratio = text.perplexity / text.exact_perplexity
     hashes = "as published" if is_verified else "none published that legato knows"
@@ -102,7 +103,7 @@ def lines_of(name: str, found: "Fidelity", *, is_verified: bool) -> list[str]:
         f"  {'parameters':19}{found.num_parameters / 1e6:.1f} million",
         f"  {'memory':19}{memory}",
         "",
-        *(f"{kind:14}{kept:10}{mean:>10}{most:>12}" for kind, kept, mean, most in rows),
+        *(f"{kind:{kind_width}}{kept:{kept_width}}{mean:>10}{most:>12}" for kind, kept, mean, most in rows),
         "",
         f"next tokens over a text of {text.num_tokens}:",
         *(f"  {about:19}{value}" for about, value in figures),

@@ -38,7 +38,7 @@ def test_one_model_keeps_everything() -> None:
         ({"revision": "main"}, "^--revision cannot be shared"),
         ({"num_pages": 4}, "^--num-pages cannot be shared by 2 models: .*--kv-cache-memory-bytes"),
         ({"load_format": "dummy"}, "^--load-format dummy is for one model"),
-        ({"served_model_name": ("one",)}, "^--served-model-name gives 1 names to 2 models"),
+        ({"served_model_name": ("one",)}, "^--served-model-name gives 1 name to 2 models"),
         ({"served_model_name": ("one", "one")}, "^two models would be called one"),
     ],
 )

@@ -48,6 +48,16 @@ def test_idle_model_makes_room_and_comes_back(loading: Loading) -> None:
     assert loading.b.service is None
 
 
+def test_log_says_what_a_load_is_for(loading: Loading, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "legato.api.several_models.loader")
+    loading.enter(loading.a)()
+    loading.enter(loading.b)()
+    assert [each for each in caplog.messages if each.startswith("load: ") and "taken" not in each] == [
+        "load: a, at the start",
+        "load: b, for 1 request",
+    ]
+
+
 def test_busy_model_is_not_ended_and_its_new_calls_come_after_those_that_wait(loading: Loading) -> None:
     release = loading.enter(loading.a)
     for_b = loading.ask(loading.b)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from legato.cli.main import main
-from legato.cli.models.check import TEXT
+from legato.cli.models.check import TEXT, lines_of
+from legato.cli.models.fidelity import Fidelity, TextErrors, WeightErrors
 from tests.tiny_model import MIXTRAL, write_tiny_model
 
 
@@ -59,6 +60,18 @@ def test_experts_are_one_kind_and_their_router_stays(
     kept = {row[0]: row[1] for row in rows if len(row) == 4}
     assert kept["router"] == "bf16"
     assert {kept[kind] for kind in ("gate_proj", "up_proj", "down_proj")} == {"q4"}
+
+
+def test_columns_of_the_report_are_as_wide_as_they_need_to_be() -> None:
+    weights = [
+        WeightErrors("embed_positions", ("bf16", "q4", "q8"), 0.1, 0.2),
+        WeightErrors("q", ("q4",), 0, 0),
+    ]
+    text = TextErrors(64, 0.1, 0.2, 2.0, 2.0, 1.0)
+    found = Fidelity("int4", "float32", 10, 10, 10, weights, text, "a", "b")
+    _, first, second = lines_of("tiny", found, is_verified=False)[5:8]
+    assert first.split() == ["embed_positions", "bf16+q4+q8", "0.10000", "0.20000"]
+    assert second.index("q4") == first.index("bf16")
 
 
 def test_float32_is_exact(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
