@@ -39,7 +39,7 @@ def test_rope_theta_is_read_in_every_spelling(tmp_path: Path, spelling: dict[str
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor is missing"),
         ({"rope_scaling": {"rope_type": "linear", "factor": "two"}}, "factor is 'two'"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "twist": 3}}, "twist = 3 is not supported"),
-        ({"rope_scaling": {"type": "helix"}}, "rope_scaling: rope_type = 'helix' is not supported, only 'def"),
+        ({"rope_scaling": {"type": "helix"}}, "rope_scaling: rope_type = 'helix' is not supported, only"),
         ({"rope_parameters": {"type": "helix"}}, "json: rope_parameters: rope_type = 'helix'"),
         ({"rope_scaling": "yarn"}, "rope_scaling = 'yarn'"),
         ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "full_attention"),
