@@ -13,6 +13,8 @@ from legato.modelfiles.hf_config import read_sampling_defaults
 from legato.modelfiles.known_models import CATALOG, CatalogEntry, HubModel
 from legato.modelfiles.weight_files import PICKLED_REMEDY, PICKLED_SUFFIXES, model_name
 
+MAX_SHOWN_CHARS = 80  # of a name
+
 Report = Callable[[str], None]
 
 
@@ -44,9 +46,24 @@ def entries() -> tuple[CatalogEntry, ...]:
     return CATALOG
 
 
+def local(model: str) -> Path | None:
+    """The file or directory here that has that name; None where there is none.
+
+    Raises ModelError for a name that no model can have, or a path that may not be looked at.
+    """
+    if not model.strip():
+        raise ModelError("a model's name is empty: name a model, or leave it out for the default")
+    try:
+        path = Path(model).expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError) as error:  # RuntimeError: ~nobody-of-this-machine
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ModelError(f"no model {_shown(model)}: {reason}") from error
+
+
 def find_entry(model: str) -> CatalogEntry | None:
     """The catalog's, unless a file or directory here has that name."""
-    if Path(model).expanduser().exists():
+    if local(model) is not None:
         return None
     return next((entry for entry in CATALOG if entry.name == model), None)
 
@@ -56,15 +73,15 @@ def hub_name(model: str) -> str | None:
     entry = find_entry(model)
     if entry is not None:
         return entry.source.name if isinstance(entry.source, HubModel) else None
-    return model if hub.is_hub_name(model) and not Path(model).expanduser().exists() else None
+    return model if local(model) is None and hub.is_hub_name(model) else None
 
 
 def served_name(model: str) -> str:
     """The name under which a model is served unless told otherwise; looks at no file's content."""
-    path = Path(model).expanduser()
-    if path.is_dir():
+    path = local(model)
+    if path is not None and path.is_dir():
         return path.resolve().name
-    return model_name(path) if path.suffix == ".gguf" else model
+    return model_name(Path(model)) if model.endswith(".gguf") else model
 
 
 def pull(name: str, *, revision: str | None = None, report: Report | None = None) -> ModelFiles:
@@ -99,8 +116,7 @@ def where(name: str, *, revision: str | None = None) -> Path | None:
 
 
 def _resolve(model: str, revision: str | None, report: Report, *, may_download: bool) -> ModelFiles:
-    entry = find_entry(model)
-    path = Path(model).expanduser()
+    entry, path = find_entry(model), local(model)
     if (on_hub := hub_name(model)) is not None:
         if entry is not None:
             report = _with_licence(entry, report)
@@ -110,14 +126,19 @@ def _resolve(model: str, revision: str | None, report: Report, *, may_download: 
         raise ConfigError(f"revision {revision!r} applies to hub models alone, and {model!r} is none")
     if entry is not None and isinstance(entry.source, PackagedFile):
         return _packaged(entry, entry.source, report, may_download=may_download)
+    if path is None:
+        raise ModelError(f"no model {_shown(model)}: {_absence(model)}")
     if path.is_dir():
         return ModelFiles(served_name(model), path, read_sampling_defaults(path))
     if path.is_file() and path.suffix == ".gguf":
         return ModelFiles(served_name(model), path)
-    if path.exists():
-        reason = f": {PICKLED_REMEDY}" if path.suffix in PICKLED_SUFFIXES else ""
-        raise ModelError(f"{path} is neither a directory nor a .gguf file{reason}")
-    raise ModelError(f"no model {model!r}: {_absence(model)}")
+    reason = f": {PICKLED_REMEDY}" if path.suffix in PICKLED_SUFFIXES else ""
+    raise ModelError(f"{path} is neither a directory nor a .gguf file{reason}")
+
+
+def _shown(model: str) -> str:
+    """A name of nothing, in quotes, cut where it is long."""
+    return repr(model if len(model) <= MAX_SHOWN_CHARS else f"{model[:MAX_SHOWN_CHARS]}…")
 
 
 def _absence(model: str) -> str:

@@ -11,6 +11,7 @@ from legato.modelfiles.weight_files import SAFETENSORS, files_of, layout_of
 
 NEEDED_FILES = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "tokenizer.model")
 BIN_FILES = ("pytorch_model.bin", "pytorch_model-*.bin")  # for a model that has no .safetensors files
+MAX_NAME_CHARS = 96  # the hub's own limit
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
@@ -27,7 +28,8 @@ class DamagedError(ModelError):
 
 
 def is_hub_name(model: str) -> bool:
-    return _HUB_NAME.fullmatch(model) is not None and not model.endswith(".gguf")
+    is_one = len(model) <= MAX_NAME_CHARS and _HUB_NAME.fullmatch(model) is not None
+    return is_one and not model.endswith(".gguf")
 
 
 def find(name: str, revision: str | None, report: Callable[[str], None], *, may_download: bool) -> Path:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from legato.core.errors import ModelError, brief
 from legato.modelfiles import hub
 from legato.modelfiles.download.packaged_file import PackagedFile
 from legato.modelfiles.download.wheel import Wheel
@@ -58,11 +59,14 @@ class CatalogEntry:
 
     @property
     def path(self) -> Path | None:
-        """Where it is; None where it is not here."""
+        """Where it is; None where it is not here. Raises ModelError for a LEGATO_HOME that cannot be."""
         if isinstance(self.source, HubModel):
             return hub.cached(self.source.name)
-        # A file gets its name only after its hash matched, so its size suffices.
-        is_here = self.target.is_file() and self.target.stat().st_size == self.source.num_bytes
+        try:  # a file gets its name only after its hash matched, so its size suffices
+            is_here = self.target.is_file() and self.target.stat().st_size == self.source.num_bytes
+        except OSError as error:
+            folder, reason = brief(cache_folder()), error.strerror
+            raise ModelError(f"LEGATO_HOME: cannot look for models in {folder}: {reason}") from error
         return self.target if is_here else None
 
 

@@ -278,6 +278,31 @@ def test_name_that_is_nearly_one_of_the_catalog_is_met_by_it(model: str, meant: 
         catalog.resolve(model)
 
 
+@pytest.mark.parametrize(
+    ("model", "complaint"),
+    [
+        ("m" * 300, rf"no model '{'m' * 80}…': File name too long"),
+        ("./" + "m" * 300 + ".gguf", r"…': File name too long"),
+        ("org/" + "m" * 120, r"it is no file or directory here, no hub name"),
+        ("", "a model's name is empty"),
+        (" ", "a model's name is empty"),
+    ],
+)
+@pytest.mark.parametrize("look", [catalog.resolve, catalog.where])
+def test_name_that_no_model_can_have_is_told_in_a_line(look: Any, model: str, complaint: str) -> None:
+    with pytest.raises(ModelError, match=rf"^[^\n]*{complaint}[^\n]*$") as failure:
+        look(model)
+    assert len(str(failure.value)) < 1000
+
+
+def test_folder_of_models_that_cannot_be_is_named(
+    tmp_path: Path, entry: CatalogEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEGATO_HOME", str(tmp_path / ("h" * 300)))
+    with pytest.raises(ModelError, match=r"^LEGATO_HOME: cannot look for models in .*: File name too long$"):
+        catalog.where(NAME)
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "model.bin").touch()
     with pytest.raises(ModelError, match=r"neither a directory nor a \.gguf file"):

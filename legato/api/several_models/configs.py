@@ -3,11 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from legato.core.config import EngineConfig
-from legato.core.errors import ConfigError, counted
-from legato.modelfiles.catalog import served_name
+from legato.core.errors import ConfigError, ModelError, counted
+from legato.modelfiles.catalog import local, served_name
 
 # Settings that fit one model alone -> what to do without them.
 _OF_ONE_MODEL = {
@@ -21,9 +20,11 @@ _OF_ONE_MODEL = {
 
 def split_models(model: str) -> list[str]:
     """The models that LEGATO_MODEL=a,b names; a comma in the name of a file that is there parts nothing."""
-    if Path(model).expanduser().exists():
-        return [model]
-    return [part.strip() for part in model.split(",") if part.strip()] or [model]
+    parts = [part.strip() for part in model.split(",") if part.strip()] or [model]
+    try:
+        return [model] if local(model) is not None else parts
+    except ModelError:  # no file has such a name; its parts are looked at one by one
+        return parts
 
 
 def config_of_each(config: EngineConfig, models: Sequence[str]) -> list[EngineConfig]:

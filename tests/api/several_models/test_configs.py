@@ -51,4 +51,5 @@ def test_commas_part_models_but_not_the_name_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "a,b").mkdir()
     assert split_models("a, b,") == ["a", "b"]
     assert split_models("a") == ["a"]
+    assert split_models(f"a,{'b' * 255}") == ["a", "b" * 255]
     assert split_models(str(tmp_path / "a,b")) == [str(tmp_path / "a,b")]

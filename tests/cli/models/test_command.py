@@ -22,6 +22,27 @@ def test_where_of_a_model_that_is_not_here_tells_how_to_bring_it(capsys: pytest.
     assert f"legato models pull {DEFAULT_MODEL}" in told.err
 
 
+@pytest.mark.parametrize("model", ["m" * 300, ""])
+@pytest.mark.parametrize("command", ["models where", "models remove", "generate Hello --model", "serve"])
+def test_name_that_no_model_can_have_is_one_line(
+    command: str, model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LEGATO_PORT", "0")
+    assert main([*command.split(), model]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "name is empty" in told.err or "File name too long" in told.err
+
+
+def test_folder_of_models_that_cannot_be_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LEGATO_HOME", "/" + "h" * 300)
+    for action in (["list"], ["pull", DEFAULT_MODEL], ["remove", DEFAULT_MODEL]):
+        assert main(["models", *action]) == 1
+        assert "File name too long" in capsys.readouterr().err
+
+
 def test_where_prints_the_path_alone(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "where", str(tiny_model)]) == 0
     assert capsys.readouterr().out == f"{tiny_model}\n"

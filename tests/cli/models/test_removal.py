@@ -1,5 +1,6 @@
 """`legato models remove`: what was brought here is gone, and nothing else."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,58 @@ def test_model_of_ones_own_is_not_touched(
     assert main(["models", "remove", str(tiny_model)]) == 1
     assert "legato did not bring it" in capsys.readouterr().err
     assert (tiny_model / "config.json").is_file()
+
+
+def own_file(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "thesis.gguf").write_bytes(b"mine")
+    return folder / "thesis.gguf"
+
+
+def test_file_of_ones_own_beside_a_packaged_model_stays(caches: Path) -> None:
+    folder = catalog.entries()[0].target.parent
+    mine = folder / "thesis.gguf"
+    mine.write_bytes(b"mine")
+    (folder / "LICENSE.txt").write_text("a paper of its package")
+    (folder / "elsewhere").symlink_to(own_file(caches / "mine").parent)
+    assert main(["models", "remove", DEFAULT_MODEL]) == 0
+    assert files_of(folder) == {".lock", "thesis.gguf"}
+    assert (caches / "mine/thesis.gguf").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("model", "link"),
+    [(DEFAULT_MODEL, f"home/models/{DEFAULT_MODEL}"), ("org/name", "hub/models--org--name")],
+)
+def test_what_a_linked_folder_leads_to_is_not_touched(
+    caches: Path, capsys: pytest.CaptureFixture[str], model: str, link: str
+) -> None:
+    mine, folder = own_file(caches / "mine"), caches / link
+    shutil.rmtree(folder)
+    folder.symlink_to(mine.parent)
+    assert main(["models", "remove", model]) == 1
+    assert f"{folder} is a link to {mine.parent}, which may hold files" in capsys.readouterr().err
+    assert mine.read_bytes() == b"mine"
+    assert folder.is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("model", "link"),
+    [(DEFAULT_MODEL, f"home/models/{DEFAULT_MODEL}"), ("org/name", "hub/models--org--name")],
+)
+def test_link_that_leads_nowhere_goes(caches: Path, model: str, link: str) -> None:
+    shutil.rmtree(caches / link)
+    (caches / link).symlink_to(caches / "nowhere")
+    assert main(["models", "remove", model]) == 0
+    assert not (caches / link).is_symlink()
+
+
+def test_linked_files_of_a_packaged_model_go_as_links(caches: Path) -> None:
+    mine, target = own_file(caches / "mine"), catalog.entries()[0].target
+    target.unlink()
+    target.symlink_to(mine)
+    shutil.rmtree(target.parent / ".parts")
+    (target.parent / ".parts").symlink_to(mine.parent)
+    assert main(["models", "remove", DEFAULT_MODEL]) == 0
+    assert files_of(target.parent) == {".lock"}
+    assert mine.read_bytes() == b"mine"
