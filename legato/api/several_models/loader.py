@@ -12,7 +12,7 @@ from itertools import count
 from typing import Protocol
 
 from legato.api.service import ModelService
-from legato.api.several_models.memory_need import in_mib, needs_of
+from legato.api.several_models.memory_need import in_mib, need_of
 from legato.api.several_models.moves import Move, Place, next_move
 from legato.core.config import EngineConfig
 from legato.core.errors import ClosedError, LegatoError, LoadFailedError, ModelError, OverloadedError, counted
@@ -289,22 +289,43 @@ class ModelLoader:
 
     def _plan_memory(self) -> None:
         limit_bytes = usable_memory_bytes() if self._limit_bytes is None else self._limit_bytes
-        needs = needs_of([stay.config for stay in self.stays], limit_bytes)
+        needs = [need_of(stay.config, limit_bytes, len(self.stays)) for stay in self.stays]
         with self._changed:
             self._limit_bytes = limit_bytes
             for stay, need in zip(self.stays, needs, strict=True):
-                stay.config, stay.need_bytes = need.config, need.num_bytes
+                stay.need_bytes = need.num_bytes
         logger.info(
             "start: %d models may take %s in all: %s",
             *(len(needs), in_mib(limit_bytes)),
             ", ".join(f"{stay.name} {in_mib(stay.need_bytes)}" for stay in self.stays),
         )
 
+    def _plan_again(self, stay: Stay) -> EngineConfig | None:
+        """The settings to load it with, its files as they are now; None: they need others to make room first.
+
+        Raises as need_of().
+        """
+        limit_bytes = self._limit_bytes or 0
+        need = need_of(stay.config, limit_bytes, len(self.stays))
+        with self._changed:
+            stay.need_bytes = need.num_bytes
+            taken_bytes = sum(each.need_bytes for each in self.stays if each.is_loaded)
+        return need.config if taken_bytes + need.num_bytes <= limit_bytes else None
+
     def _load(self, stay: Stay) -> None:
+        try:
+            config = self._plan_again(stay)
+        except Exception as error:
+            self._give_up(stay, error)
+            return
+        if config is not None:
+            self._load_with(config, stay)
+
+    def _load_with(self, config: EngineConfig, stay: Stay) -> None:
         since = self._clock()
         occasion = f"for {counted(len(stay.waiting), 'request')}" if self.has_started else "at the start"
         logger.info("load: %s, %s", stay.name, occasion)
-        service = self._make_service(stay.config)
+        service = self._make_service(config)
         with self._changed:
             if self._is_closed:
                 return
@@ -312,13 +333,8 @@ class ModelLoader:
         try:
             service.load()
         except Exception as error:
-            if not isinstance(error, LegatoError):
-                logger.exception("%s could not be loaded", stay.name)
             self._end(stay, service)
-            with self._changed:
-                self.has_started = True
-                if not self._is_closed:
-                    self._fail(stay, str(error))
+            self._give_up(stay, error)
             return
         now = self._clock()
         logger.info("load: %s has taken %.2f s", stay.name, now - since)
@@ -327,6 +343,14 @@ class ModelLoader:
             stay.num_failures, stay.max_model_len = 0, service.max_model_len
             stay.used_at, stay.stays_until = now, now + (now - since)
             self._admit_waiting(stay)
+
+    def _give_up(self, stay: Stay, error: Exception) -> None:
+        if not isinstance(error, LegatoError):
+            logger.error("%s could not be loaded", stay.name, exc_info=error)
+        with self._changed:
+            self.has_started = True
+            if not self._is_closed:
+                self._fail(stay, str(error))
 
     def _unload(self, stay: Stay) -> None:
         assert stay.service is not None

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,17 +30,13 @@ class Need:
     num_bytes: int
 
 
-def needs_of(configs: Sequence[EngineConfig], limit_bytes: int) -> list[Need]:
-    """What each model needs. Finds their files, downloading what is not here.
+def need_of(config: EngineConfig, limit_bytes: int, num_models: int) -> Need:
+    """What one of so many models needs. Finds its files, downloading what is not here.
 
     A K/V store whose size nobody gave gets 1 GiB, half of what its weights leave of the limit, or an equal
     part of half of the limit, whichever is least: engines that start side by side must not each count on the
     same free memory. Raises ModelError, and ConfigError for a model that can never fit.
     """
-    return [_need(config, limit_bytes, len(configs)) for config in configs]
-
-
-def _need(config: EngineConfig, limit_bytes: int, num_models: int) -> Need:
     path = resolve(config.model, revision=config.revision).path
     read_model_config(path)  # what can be told from the model's header is told at the start
     fixed_bytes = PROCESS_BYTES + weight_bytes(path, config)

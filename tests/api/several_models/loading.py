@@ -89,10 +89,12 @@ class Loading:
         max_waiting: int = 4,
         idle_s: float = math.inf,
     ) -> None:
-        def needs_of(configs: list[EngineConfig], limit_bytes: int) -> list[Need]:
-            return [Need(config, NEED_BYTES) for config in configs]
+        self.needs = dict.fromkeys("abc", NEED_BYTES)
 
-        patch.setattr(loader_module, "needs_of", needs_of)
+        def need_of(config: EngineConfig, limit_bytes: int, num_models: int) -> Need:
+            return Need(config, self.needs[config.model])
+
+        patch.setattr(loader_module, "need_of", need_of)
         self.engines, self.clock = FakeEngines(), Clock()
         models = [
             (name, EngineConfig(model=name, max_num_queued_reqs=max_waiting)) for name in ("a", "b", "c")

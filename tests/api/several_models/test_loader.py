@@ -238,13 +238,47 @@ def test_close_ends_a_load_and_the_thread(loading: Loading) -> None:
         loading.ask(loading.b)
 
 
+def test_files_that_have_grown_since_the_start_make_others_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    loading = Loading(monkeypatch, limit_bytes=180)
+    for stay in (loading.a, loading.b):
+        loading.enter(stay)()
+        loading.clock.now += 1.0
+    loading.needs["c"] = 100
+
+    loading.enter(loading.c)()
+
+    assert loading.engines.closed == ["a"]
+    assert sum(stay.need_bytes for stay in loading.loader.stays if stay.is_loaded) == 160
+    loading.close()
+
+
+@pytest.mark.parametrize("kind", [ModelError, FileNotFoundError])
+def test_files_that_went_bad_since_the_start_fail_their_own_model(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    error_of_files = kind("b needs about 900 MiB")
+    loading.enter(loading.a)()
+
+    def fail(*_: object) -> None:
+        raise error_of_files
+
+    with monkeypatch.context() as patch:
+        patch.setattr("legato.api.several_models.loader.need_of", fail)
+        error = error_of(loading.ask(loading.b))
+    assert isinstance(error, LoadFailedError)
+    assert str(error) == "b cannot be served now: b needs about 900 MiB"
+    loading.enter(loading.a)()
+    loading.clock.now += RETRY_PAUSES_S[0]
+    loading.enter(loading.b)()
+
+
 def test_models_that_cannot_be_planned_are_an_error_for_all(
     loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise ModelError("no model 'c'")
 
-    monkeypatch.setattr("legato.api.several_models.loader.needs_of", fail)
+    monkeypatch.setattr("legato.api.several_models.loader.need_of", fail)
     assert str(error_of(loading.ask(loading.a))) == "no model 'c'"
     with pytest.raises(ModelError, match="no model 'c'"):
         loading.ask(loading.b)

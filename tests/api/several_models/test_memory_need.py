@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from legato.api.several_models.memory_need import GIB, MIB, PROCESS_BYTES, needs_of, weight_bytes
+from legato.api.several_models.memory_need import GIB, MIB, PROCESS_BYTES, need_of, weight_bytes
 from legato.core.config import EngineConfig
 from legato.core.errors import ConfigError, ModelError
 
@@ -50,26 +49,24 @@ def test_weights_take_what_their_values_take_as_they_are_kept(
 def test_pool_is_no_more_than_an_equal_part_of_half_of_the_limit(model: Path) -> None:
     config = EngineConfig(model=str(model))
     for num_models, pool_bytes in ((1, (LIMIT_BYTES - PROCESS_BYTES) // 2), (2, 256 * MIB), (4, 128 * MIB)):
-        needs = needs_of([config] * num_models, LIMIT_BYTES)
-        for need in needs:
-            assert need.config.kv_cache_memory_bytes == pytest.approx(pool_bytes, abs=MIB)
-            assert (
-                need.num_bytes
-                == PROCESS_BYTES + weight_bytes(model, config) + need.config.kv_cache_memory_bytes
-            )
-    [need] = needs_of([config], 64 * GIB)
+        need = need_of(config, LIMIT_BYTES, num_models)
+        assert need.config.kv_cache_memory_bytes == pytest.approx(pool_bytes, abs=MIB)
+        assert (
+            need.num_bytes == PROCESS_BYTES + weight_bytes(model, config) + need.config.kv_cache_memory_bytes
+        )
+    need = need_of(config, 64 * GIB, 1)
     assert need.config.kv_cache_memory_bytes == GIB
 
 
 def test_pool_of_a_given_size_is_taken_as_it_is(model: Path) -> None:
     config = EngineConfig(model=str(model), kv_cache_memory_bytes=7 * MIB)
-    assert [need.config for need in needs_of([config, config], LIMIT_BYTES)] == [config, config]
+    assert need_of(config, LIMIT_BYTES, 2).config == config
 
 
 def test_model_that_can_never_fit_is_told_with_both_numbers(model: Path) -> None:
     config = EngineConfig(model=str(model), kv_cache_memory_bytes=LIMIT_BYTES, served_model_name=("big",))
     with pytest.raises(ConfigError, match=r"^big needs about 1120 MiB.* 1024 MiB.* may take 1024 MiB in all"):
-        needs_of([replace(config, kv_cache_memory_bytes=MIB), config], LIMIT_BYTES)
+        need_of(config, LIMIT_BYTES, 2)
 
 
 def header_of_shape(shape: str) -> bytes:
@@ -96,5 +93,5 @@ def test_files_that_cannot_be_read_are_named(
     (tmp_path / "model.safetensors").touch()
     spoil(tmp_path / "model.safetensors")
     with pytest.raises(ModelError, match=error) as caught:
-        needs_of([EngineConfig(model=str(tmp_path))], LIMIT_BYTES)
+        need_of(EngineConfig(model=str(tmp_path)), LIMIT_BYTES, 1)
     assert str(tmp_path) in str(caught.value)
