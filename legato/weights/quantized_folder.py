@@ -280,7 +280,7 @@ def _checked_groups(
     """How the weights of each group are quantised. How inputs are is not asked."""
     checked = []
     for name, group in groups.items() if isinstance(groups, dict) else ():
-        weights = group.get("weights") if isinstance(group, dict) else None
+        weights: Any = group.get("weights") if isinstance(group, dict) else None
         for setting, known in wanted.items():
             value = weights.get(setting) if isinstance(weights, dict) else None
             if value not in known:
