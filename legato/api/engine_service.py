@@ -83,8 +83,8 @@ class EngineService:
         await self._need_opened().llm.wait_ready()
 
     async def enter(self) -> Callable[[], None]:
-        if self._opened is not None and self._opened.llm.client.ready is not None:
-            return _stay
+        if (release := self.enter_now()) is not None:
+            return release
         with self._lock:
             if self._num_held >= (most := self._config.max_num_queued_reqs):
                 raise OverloadedError(
@@ -98,6 +98,10 @@ class EngineService:
             with self._lock:
                 self._num_held -= 1
         return _stay
+
+    def enter_now(self) -> Callable[[], None] | None:
+        is_ready = self._opened is not None and self._opened.llm.client.ready is not None
+        return _stay if is_ready else None
 
     def load(self) -> None:
         """start(), for a thread that may sleep: until the engine takes requests or never will."""
@@ -146,6 +150,9 @@ class EngineService:
         if self._opened is None or self._opened.llm.client.ready is None:
             return None
         return self._opened.llm.client.latest_stats
+
+    def counted(self) -> EngineStats:
+        return EngineStats() if self._opened is None else self._opened.llm.client.latest_stats
 
     def state(self) -> ServiceState:
         if self._failure is not None:

@@ -67,6 +67,10 @@ class ModelService(Protocol):
         """
         ...
 
+    def enter_now(self) -> Callable[[], None] | None:
+        """As enter(), where nothing need be waited for; None, and nothing is done, where something must."""
+        ...
+
     async def stats(self) -> EngineStats:
         """Ask the engine, ledgers of its requests included. Raises NotReadyError."""
         ...

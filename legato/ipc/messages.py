@@ -202,6 +202,13 @@ class EngineStats(Message, frozen=True):
     requests: list[RequestStats] = []
     courses: dict[str, Stretch] = {}
 
+    def after(self, past: "EngineStats") -> "EngineStats":
+        """The same, with counters that go on from those of engines that are gone."""
+        sums = {name: getattr(past, name) + getattr(self, name) for name in _COUNTERS}
+        return msgspec.structs.replace(self, **sums)
+
+
+_COUNTERS = ("step", "prefix_queries", "prefix_hits", "preemptions", "deaths")
 
 ToEngine = Start | AddRequest | Abort | StatsQuery | Shutdown
 FromEngine = (

@@ -5,8 +5,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
 
-import msgspec
-
 from legato.ipc.drain_rate import DrainRate
 from legato.ipc.messages import (
     Abort,
@@ -33,7 +31,7 @@ class ReplyRouter:
 
     def __init__(self, predictor: FirstTokenPredictor | None = None) -> None:
         self.latest_stats = EngineStats()
-        self._num_deaths = 0  # of engines
+        self._past = EngineStats()  # what engines have counted that are gone, and how many these are
         self.drain_rate = DrainRate()
         self._lock = threading.Lock()
         self._pending = PendingRequests()
@@ -92,7 +90,7 @@ class ReplyRouter:
     def route(self, message: Reply | EngineStats) -> None:
         """Hand one message to whoever waits for it; a request that has ended is forgotten."""
         if isinstance(message, EngineStats):
-            self.latest_stats = msgspec.structs.replace(message, deaths=self._num_deaths)
+            self.latest_stats = message.after(self._past)
             with self._lock:
                 self._predictor.take_stats(message)
                 stats_sink = self._stats_sinks.pop(message.query_id, None)
@@ -117,7 +115,7 @@ class ReplyRouter:
 
         Returns whether there is such a request.
         """
-        self._num_deaths += 1
+        self._past = self.latest_stats = EngineStats(deaths=1).after(self.latest_stats)
         with self._lock:
             poisoned = self._pending.engine_died(running_ids, reason)
             for _, failed in poisoned:
@@ -138,7 +136,7 @@ class ReplyRouter:
 
     def _take_queries(self) -> dict[str, StatsSink]:
         queries, self._stats_sinks = self._stats_sinks, {}
-        self.latest_stats = EngineStats(deaths=self._num_deaths)
+        self.latest_stats = EngineStats().after(self.latest_stats)
         return queries
 
 

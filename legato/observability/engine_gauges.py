@@ -10,7 +10,7 @@ from legato.observability.twins import PREFIXES
 
 
 class EngineGauges(Protocol):
-    """State of an engine; `ipc.messages.EngineStats` fits. counters start at 0 with each process."""
+    """State of an engine; `ipc.messages.EngineStats` fits. counters go on when one replaces another."""
 
     @property
     def step(self) -> int: ...
@@ -32,7 +32,7 @@ class EngineGauges(Protocol):
     def preemptions(self) -> int: ...
     @property
     def deaths(self) -> int:
-        """Of engines, this one's forerunners: does not start again at 0."""
+        """Of engines, this one's forerunners."""
 
 
 ReadGauges = Callable[[], EngineGauges | None]
@@ -43,15 +43,14 @@ class EngineCollector(Collector):
 
     def __init__(self, engines: Mapping[str, ReadGauges]) -> None:
         self._engines = engines
-        self._totals = {model: _Totals() for model in engines}
-        self._deaths = dict.fromkeys(engines, 0)
+        self._last: dict[str, EngineGauges] = {}  # of engines that have ever said something
 
     def describe(self) -> Iterable[Metric]:
         return []  # nothing is read at registration: no engine runs yet
 
     def collect(self) -> Iterable[Metric]:
         latest = {model: read() for model, read in self._engines.items()}
-        totals = {model: self._totals[model].update(gauges) for model, gauges in latest.items()}
+        self._last |= {model: gauges for model, gauges in latest.items() if gauges}
         for prefix in PREFIXES:
             for name, help, measure in GAUGES:
                 gauge = GaugeMetricFamily(prefix + name, help, labels=["model_name"])
@@ -60,31 +59,13 @@ class EngineCollector(Collector):
                 yield gauge
             for name, help, field in COUNTERS:
                 counter = CounterMetricFamily(prefix + name, help, labels=["model_name"])
-                for model, total in totals.items():
-                    counter.add_metric([model], total[field])
+                for model in latest:
+                    counter.add_metric([model], getattr(self._last.get(model), field, 0))
                 yield counter
         deaths = CounterMetricFamily("legato_engine_deaths", DEATHS_HELP, labels=["model_name"])
-        for model, gauges in latest.items():
-            self._deaths[model] = gauges.deaths if gauges else self._deaths[model]
-            deaths.add_metric([model], self._deaths[model])
+        for model in latest:
+            deaths.add_metric([model], getattr(self._last.get(model), "deaths", 0))
         yield deaths
-
-
-class _Totals:
-    """Counters that go on when an engine is replaced by one that starts again at 0."""
-
-    def __init__(self) -> None:
-        self._past = {field: 0 for _, _, field in COUNTERS}  # of engines that are gone
-        self._now = dict(self._past)
-        self._step = 0
-
-    def update(self, gauges: EngineGauges | None) -> dict[str, int]:
-        if gauges is not None:
-            now = {field: int(getattr(gauges, field)) for field in self._now}
-            if gauges.step < self._step or any(now[field] < self._now[field] for field in now):
-                self._past = {field: self._past[field] + self._now[field] for field in now}
-            self._now, self._step = now, gauges.step
-        return {field: self._past[field] + self._now[field] for field in self._now}
 
 
 def _kv_usage(gauges: EngineGauges) -> float:

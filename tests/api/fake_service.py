@@ -40,6 +40,13 @@ class FakeService:
         self.num_users += 1
         return self._leave
 
+    def enter_now(self) -> Callable[[], None] | None:
+        if self.start_error is not None:
+            return None
+        self.num_starts += 1
+        self.num_users += 1
+        return self._leave
+
     def _leave(self) -> None:
         self.num_users -= 1
 

@@ -135,7 +135,7 @@ def _status(service: ModelService) -> dict[str, Any]:
     value = "loaded"
     if state.stage in ("loading", "waiting"):
         value = "loading"
-    elif state.stage in ("unloaded", "failed"):
+    elif state.stage in ("unloading", "unloaded", "failed"):
         value = "unloaded"
     status: dict[str, Any] = {"value": value, "stage": state.stage, "progress": state.progress}
     return status | {"failed": True, "reason": state.reason} if state.stage == "failed" else status

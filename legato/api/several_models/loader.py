@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
-import msgspec
-
 from legato.api.service import ModelService
 from legato.api.several_models.memory_need import in_mib, needs_of
 from legato.api.several_models.moves import Move, Place, next_move
@@ -25,7 +23,6 @@ logger = logging.getLogger(__name__)
 
 RETRY_PAUSES_S = (5.0, 15.0, 60.0, 300.0)  # after the first failed load in a row, the second, …
 HELD_RETRY_S = 1.0  # told to those beyond the bound of held calls
-_SUMS = ("step", "prefix_queries", "prefix_hits", "preemptions", "deaths")
 _IS_ENDING = "the server is shutting down: it finishes what runs and takes nothing new"
 
 Release = Callable[[], None]  # the call has ended; more often than once does no harm
@@ -43,6 +40,10 @@ class LoadableService(ModelService, Protocol):
         """Why the engine is gone for good; None while it is not."""
         ...
 
+    def counted(self) -> EngineStats:
+        """What its engines have counted, also when they are gone."""
+        ...
+
 
 MakeService = Callable[[EngineConfig], LoadableService]
 
@@ -55,6 +56,7 @@ class Stay:
     past         sums of what engines have counted that are gone
     max_model_len  of the engine that was loaded last, tokens
     is_yielding  lets nobody in: it makes room for another
+    is_leaving   its engine is being ended
     failure      why it could not be loaded, or has ended; until retry_at nobody tries again
     """
 
@@ -65,6 +67,7 @@ class Stay:
     max_model_len: int | None = None
     is_loaded: bool = False
     is_yielding: bool = False
+    is_leaving: bool = False
     num_users: int = 0
     waiting: dict[Ticket, int] = field(default_factory=dict)  # -> number, in order of arrival
     used_at: float = -math.inf
@@ -136,6 +139,15 @@ class ModelLoader:
             self._start()
             self._changed.notify_all()
         return ticket
+
+    def enter_now(self, stay: Stay) -> Release | None:
+        """Let a call in whose model is loaded; None when it must wait. Raises as enter()."""
+        with self._changed:
+            self._raise_if_useless(stay)
+            if not stay.is_loaded or stay.is_yielding:
+                return None
+            self._admit(stay, ticket := Ticket())
+        return ticket.result()
 
     def leave(self, stay: Stay, ticket: Ticket) -> None:
         """The call has ended, or waits no longer."""
@@ -250,7 +262,7 @@ class ModelLoader:
                 self._admit_waiting(stay)
         if move.unload or move.load is not None:
             return move
-        self._changed.wait(None if move.look_at == math.inf else max(0.0, move.look_at - self._clock()))
+        self._changed.wait(min(max(0.0, move.look_at - self._clock()), threading.TIMEOUT_MAX))
         return None
 
     # What runs in the loader's thread.
@@ -324,17 +336,11 @@ class ModelLoader:
             stay.is_loaded = stay.is_yielding = False
 
     def _end(self, stay: Stay, service: LoadableService) -> None:
-        if (latest := service.latest_stats()) is not None:
-            stay.past = summed(stay.past, latest)
+        stay.is_leaving = True
         asyncio.run(service.close())
         with self._changed:
-            stay.service = None
-
-
-def summed(past: EngineStats, latest: EngineStats) -> EngineStats:
-    """The latest, with counters that go on from the past ones."""
-    sums = {name: getattr(past, name) + getattr(latest, name) for name in _SUMS}
-    return msgspec.structs.replace(latest, **sums)
+            stay.past = service.counted().after(stay.past)
+            stay.service, stay.is_leaving = None, False
 
 
 def _load_failed(stay: Stay, pause_s: float) -> LoadFailedError:

@@ -18,6 +18,8 @@ GIB, MIB = 2**30, 2**20
 PROCESS_BYTES = 96 * MIB  # of an engine beside its weights and K/V store
 MIN_POOL_BYTES = 4 * MIB  # of a K/V store whose size is chosen here
 MAX_HEADER_BYTES = 100_000_000  # the safetensors format's own limit
+_MAX_VALUES_IN_BYTE = 2
+_UNUSABLE = (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError)
 _VALUES_IN_I32 = 8  # AWQ and GPTQ pack so many 4-bit weights into one
 
 
@@ -99,12 +101,15 @@ def _safetensors_sizes(file: Path) -> list[tuple[str, int]]:
             if header_len > MAX_HEADER_BYTES:
                 raise ValueError(f"a header of {header_len} bytes")
             header = json.loads(stream.read(header_len))
-        return [
+        sizes = [
             (str(tensor["dtype"]), math.prod(map(int, tensor["shape"])))
             for name, tensor in header.items()
             if name != "__metadata__"
         ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if any(not 0 <= count <= _MAX_VALUES_IN_BYTE * file.stat().st_size for _, count in sizes):
+            raise ValueError("a tensor's shape does not fit the file")
+        return sizes
+    except _UNUSABLE as error:
         raise ModelError(f"{file} is not a usable .safetensors file: {error!r}") from error
 
 

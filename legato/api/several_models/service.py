@@ -10,7 +10,7 @@ from typing import Any
 from legato.api.engine_service import EngineService
 from legato.api.service import ModelService, ServiceState
 from legato.api.several_models.configs import config_of_each
-from legato.api.several_models.loader import ModelLoader, Stay, summed
+from legato.api.several_models.loader import ModelLoader, Stay
 from legato.core.config import EngineConfig, ServerConfig
 from legato.core.errors import ConfigError, NotReadyError
 from legato.frontend.generator import Generator
@@ -63,14 +63,18 @@ class OnDemandService:
             raise
         return release
 
+    def enter_now(self) -> Callable[[], None] | None:
+        is_working = self._stay.service is not None and self._stay.service.latest_stats() is not None
+        return self._loader.enter_now(self._stay) if is_working else None
+
     async def stats(self) -> EngineStats:
         return await self._loaded().stats()
 
     def latest_stats(self) -> EngineStats | None:
         """Counters go on where the last engine's ended."""
-        service = self._stay.service
+        past, service = self._stay.past, self._stay.service
         latest = None if service is None else service.latest_stats()
-        return None if latest is None else summed(self._stay.past, latest)
+        return None if latest is None else latest.after(past)
 
     def state(self) -> ServiceState:
         loader, stay = self._loader, self._stay
@@ -80,6 +84,9 @@ class OnDemandService:
             return ServiceState(
                 stage="failed", is_ready=False, is_alive=False, reason=fault, retry_after_s=retry_after_s
             )
+        if stay.is_leaving:
+            reason = "its memory is freed; it is loaded again when it is asked for"
+            return ServiceState(stage="unloading", is_ready=self._is_open, is_alive=True, reason=reason)
         service = stay.service
         if service is not None:
             state = service.state()

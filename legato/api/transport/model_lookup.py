@@ -1,5 +1,6 @@
 """How a route gets at the models of the app that its request came to."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -21,15 +22,20 @@ async def find_started(request: Request, name: str | None) -> tuple[str, ModelSe
     ClientDisconnect when its client leaves before, and what ModelService.enter raises.
     """
     name, service = served_models(request).find(name)
-    is_loaded = service.latest_stats() is not None
     async with Deadlines.of(request).while_queueing():
-        await (_enter(request, service) if is_loaded else while_connected(request, _enter(request, service)))
+        if (release := service.enter_now()) is not None:
+            _hold(request, release)
+        else:
+            await while_connected(request, _enter(request, service))
     return name, service
 
 
 async def _enter(request: Request, service: ModelService) -> None:
-    release = await service.enter()
-    request.state.on_end.append(lambda _: release())  # also when nobody waits for us any more
+    _hold(request, await service.enter())  # also when nobody waits for us any more
+
+
+def _hold(request: Request, release: Callable[[], None]) -> None:
+    request.state.on_end.append(lambda _: release())
 
 
 ModelsDep = Annotated[ServedModels, Depends(served_models)]

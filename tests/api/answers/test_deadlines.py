@@ -80,6 +80,8 @@ def test_time_passes_also_while_an_engine_loads_and_a_template_waits_for_its_thr
     async def never(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
+    if stuck == "start":
+        monkeypatch.setattr(FakeService, "enter_now", lambda _: None)
     monkeypatch.setattr(FakeService if stuck == "start" else FakeGenerator, stuck, never)
     body = {"messages": [{"role": "user", "content": "hi"}]}
     for path in ("/v1/chat/completions", "/tokenize"):

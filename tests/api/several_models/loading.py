@@ -13,6 +13,7 @@ from legato.api.several_models.loader import ModelLoader, Release, Stay, Ticket
 from legato.api.several_models.memory_need import Need
 from legato.core.config import EngineConfig
 from legato.core.errors import LegatoError
+from legato.ipc.messages import EngineStats
 from tests.api.fake_service import FakeService
 from tests.fakes import FakeGenerator
 
@@ -41,8 +42,17 @@ class FakeStay(FakeService):
         self.fault = reason
         self.current_state = ServiceState(stage="failed", is_ready=False, is_alive=False, reason=reason)
 
+    def latest_stats(self) -> EngineStats | None:
+        is_working = self.fault is None and not self.num_closes
+        return self.engine_stats if is_working else None
+
+    def counted(self) -> EngineStats:
+        return self.engine_stats or EngineStats()
+
     async def close(self) -> None:
         await super().close()
+        self.current_state = ServiceState(stage="closed", is_ready=False, is_alive=False)
+        await asyncio.to_thread(self._engines.may_end.wait, PATIENCE_S)
         self._engines.closed.append(self.names[0])
 
 
@@ -55,6 +65,8 @@ class FakeEngines:
         self.errors: list[Exception] = []
         self.may_load = threading.Event()
         self.may_load.set()
+        self.may_end = threading.Event()
+        self.may_end.set()
 
     def __call__(self, config: EngineConfig) -> FakeStay:
         return FakeStay(config, self)
@@ -102,6 +114,7 @@ class Loading:
         return stay.service
 
     def close(self) -> None:
+        self.engines.may_end.set()
         for stay in self.loader.stays:
             asyncio.run(self.loader.close(stay))
         self.engines.may_load.set()

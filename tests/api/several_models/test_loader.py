@@ -8,6 +8,7 @@ import pytest
 
 from legato.api.several_models.loader import RETRY_PAUSES_S
 from legato.core.errors import ClosedError, LoadFailedError, ModelError, OverloadedError
+from legato.ipc.messages import EngineStats
 from tests.api.several_models.loading import PATIENCE_S, Loading, error_of
 
 
@@ -162,6 +163,38 @@ def test_counters_go_on_over_the_stays_of_a_model(loading: Loading) -> None:
         release()
     wait_for(lambda: loading.b.is_loaded)
     assert (loading.a.past.step, loading.a.past.prefix_hits) == (10, 6)
+
+
+def test_deaths_beyond_the_budget_are_counted_after_the_stay(loading: Loading) -> None:
+    loading.enter(loading.a)()
+    loading.service(loading.a).engine_stats = EngineStats(step=7, deaths=4)
+    loading.service(loading.a).die("it was killed too often")
+    loading.enter(loading.b)()
+    assert (loading.a.past.step, loading.a.past.deaths) == (7, 4)
+
+
+def test_call_is_let_in_at_once_only_where_nothing_is_waited_for(loading: Loading) -> None:
+    assert loading.loader.enter_now(loading.a) is None
+    leave_a = loading.enter(loading.a)
+    again = loading.loader.enter_now(loading.a)
+    assert again is not None
+    assert loading.a.num_users == 2
+    again()
+
+    for_b = loading.ask(loading.b)
+    wait_for(lambda: loading.a.is_yielding)
+    assert loading.loader.enter_now(loading.a) is None
+    assert (loading.a.num_users, loading.a.waiting) == (1, {})
+    leave_a()
+    for_b.result(PATIENCE_S)
+
+
+def test_thread_sleeps_no_longer_than_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    loading = Loading(monkeypatch, limit_bytes=200, idle_s=1e10)
+    loading.enter(loading.a)()
+    loading.enter(loading.b)()
+    assert loading.loader.failure is None
+    loading.close()
 
 
 def test_model_that_nobody_asks_for_leaves_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,11 @@ def test_model_that_can_never_fit_is_told_with_both_numbers(model: Path) -> None
         needs_of([replace(config, kv_cache_memory_bytes=MIB), config], LIMIT_BYTES)
 
 
+def header_of_shape(shape: str) -> bytes:
+    header = f'{{"w": {{"dtype": "F32", "shape": {shape}, "data_offsets": [0, 4]}}}}'.encode()
+    return len(header).to_bytes(8, "little") + header + bytes(4)
+
+
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
@@ -79,6 +84,9 @@ def test_model_that_can_never_fit_is_told_with_both_numbers(model: Path) -> None
         (lambda file: file.write_bytes(b""), "model.safetensors is empty; download it again"),
         (lambda file: file.write_bytes(b"\xff" * 64), "is not a usable .safetensors file"),
         (lambda file: file.write_bytes(b"\x02" + bytes(7) + b"[]"), "is not a usable .safetensors file"),
+        (lambda file: file.write_bytes(header_of_shape("[1e999, 4]")), "is not a usable .safetensors file"),
+        (lambda file: file.write_bytes(header_of_shape("[-4, 4]")), "a tensor's shape does not fit the file"),
+        (lambda file: file.write_bytes(header_of_shape("[1" + "0" * 400 + "]")), "does not fit the file"),
     ],
 )
 def test_files_that_cannot_be_read_are_named(

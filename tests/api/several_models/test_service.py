@@ -13,7 +13,7 @@ from legato.core.config import EngineConfig, ServerConfig
 from legato.core.errors import ConfigError, ModelError
 from legato.ipc.messages import EngineStats
 from tests.api.asgi_call import AsgiCall
-from tests.api.several_models.loading import Loading
+from tests.api.several_models.loading import PATIENCE_S, Loading
 
 COMPLETION = {"prompt": "hello"}
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
@@ -185,6 +185,50 @@ def test_client_that_leaves_while_its_model_is_loaded_waits_no_longer(
 
     asyncio.run(main())
     assert loading.b.waiting == {}
+
+
+@pytest.mark.parametrize("when", ["a makes room when it falls idle", "the engine of a is ended"])
+def test_client_that_leaves_while_its_model_makes_room_waits_no_longer(
+    client: TestClient, loading: Loading, when: str
+) -> None:
+    release = loading.enter(loading.a)
+    loading.engines.may_end.clear()
+    for_b = loading.ask(loading.b)
+    if when == "the engine of a is ended":
+        release()
+
+    async def main() -> None:
+        while not (loading.a.is_leaving or (loading.a.is_yielding and loading.a.num_users)):
+            await asyncio.sleep(0.001)
+        call = AsgiCall(client.app, "/v1/completions", COMPLETION | {"model": "a"})
+        while not loading.a.waiting:
+            await asyncio.sleep(0.001)
+        call.leave()
+        await call.task
+
+    asyncio.run(main())
+    assert loading.a.waiting == {}
+    loading.engines.may_end.set()
+    release()
+    for_b.result(PATIENCE_S)()
+
+
+def test_model_that_is_unloaded_is_alive_and_takes_calls(client: TestClient, loading: Loading) -> None:
+    loading.enter(loading.a)()
+    loading.engines.may_end.clear()
+    for_b = loading.ask(loading.b)
+    while not loading.a.is_leaving:
+        pass
+
+    health, deep, ready = (client.get(path) for path in ("/health", "/health?deep=1", "/ready"))
+    listed = statuses(client)
+    loading.engines.may_end.set()
+    for_b.result(PATIENCE_S)()
+
+    assert listed == {"a": "unloaded", "b": "loading", "c": "unloaded"}
+    assert (health.status_code, health.json()) == (200, {"status": "ok"})
+    assert (deep.status_code, ready.status_code) == (200, 200)
+    assert [each["stage"] for each in ready.json()["models"]] == ["unloading", "waiting", "unloaded"]
 
 
 def test_metrics_have_a_line_for_each_model_in_one_family(client: TestClient, loading: Loading) -> None:
