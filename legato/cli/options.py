@@ -136,7 +136,30 @@ def _argument(each: Any) -> dict[str, Any]:
     if metadata.get("is_list"):
         return {**shared, "action": "extend", "type": split_list, "metavar": f"{metavar}[,{metavar}]"}
     parse = partial(parse_setting, _written(each.name), each=each)
-    return {**shared, "type": parse, "choices": metadata.get("choices"), "metavar": metavar}
+    action = _OneModel if each.name == "model" else "store"
+    return {
+        **shared,
+        "action": action,
+        "type": parse,
+        "choices": metadata.get("choices"),
+        "metavar": metavar,
+    }
+
+
+class _OneModel(argparse.Action):
+    """Refuses a second --model, where another flag's last value would win: see add_models for several."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest, values) != values:
+            first = getattr(namespace, self.dest)
+            raise argparse.ArgumentError(self, f"this command takes one model, not {first} and {values}")
+        setattr(namespace, self.dest, values)
 
 
 def _placeholder(each: Any, kind: type[Any]) -> str:

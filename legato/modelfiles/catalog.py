@@ -143,6 +143,8 @@ def _shown(model: str) -> str:
 
 def _absence(model: str) -> str:
     """Why there is no such model, with what was probably meant."""
+    if "," in model:
+        return "legato serve alone takes several, and parts LEGATO_MODEL at commas; name one: --model MODEL"
     if model.endswith(".gguf") or model.startswith(("./", "../", "/", "~")):
         return "there is no such file or directory"
     known = [entry.name for entry in CATALOG]

@@ -112,7 +112,11 @@ def _text_settings(config: Mapping[str, Any], architecture: str) -> Mapping[str,
     text = config.get("text_config")
     kind = text.get("model_type", part.model_type) if isinstance(text, Mapping) else None
     if not isinstance(text, Mapping) or kind != part.model_type:
-        shown = brief(repr(kind)) if isinstance(text, Mapping) else "missing"
+        if "text_config" not in config:
+            raise ModelError(f"text_config of {architecture} is missing")
+        if not isinstance(text, Mapping):
+            raise ModelError(f"text_config of {architecture} must be an object, not {brief(repr(text))}")
+        shown = brief(repr(kind))
         raise ModelError(f"text_config of {architecture} is {shown}, and only {part.model_type!r} is read")
     outer = {name: config[name] for name in BESIDE_TEXT if name in config}
     return {**part.defaults, **text, **outer}

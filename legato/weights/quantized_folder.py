@@ -1,7 +1,7 @@
 """Weights that a directory holds quantised, by GPTQ, AWQ or compressed-tensors, as groups of 32."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -73,7 +73,10 @@ def open_quantized(folder: Path, places: Places) -> QuantizedFolder:
     }
     for name, module in weights.items():
         parts = {part: headers.pop(module + part, None) for part in scheme.parts}
-        headers[name] = scheme.header(module, parts, places[module + scheme.mark].path)
+        path = places[module + scheme.mark].path
+        if name in headers:
+            raise ModelError(f"{path}: {name} is there twice, as floats and as {module}{scheme.mark}")
+        headers[name] = scheme.header(module, parts, path)
 
     def read(name: str, rows: range | None = None) -> StoredWeight:
         if name not in weights:
@@ -171,11 +174,14 @@ class PackedFourBits:
     """compressed-tensors' pack-quantized: (q - zero) * scale, in groups of inputs or one for each output.
 
     Without zeros all are 8, the middle. Numbers of a row stand in order, eight to a word; zeros likewise, but
-    those of eight outputs.
+    those of eight outputs. A module must be as one of the config's groups says.
     """
 
     mark = "weight_packed"
     parts = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx")
+
+    def __init__(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        self._groups = groups
 
     def header(self, module: str, parts: Mapping[str, TensorHeader | None], path: Path) -> ModuleHeader:
         words, scales, zeros = (parts[f"weight_{part}"] for part in ("packed", "scale", "zero_point"))
@@ -188,10 +194,26 @@ class PackedFourBits:
         if scales.shape != (outputs, num_groups) or not fits:
             raise ModelError(f"{path}: {module}weight_packed, scale and zero_point do not belong together")
         _check_group_len(inputs, num_groups, f"{path}: {module}weight_packed")
+        self._check_described(inputs, num_groups, zeros is not None, f"{path}: {module}weight_packed")
         _check_order(parts["weight_g_idx"], inputs, f"{path}: {module}weight_g_idx")
         return ModuleHeader("Q4", (outputs, inputs))
 
+    def _check_described(self, inputs: int, num_groups: int, has_zeros: bool, name: str) -> None:
+        found = _described(inputs // num_groups, has_zeros)
+        described = [
+            _described(
+                inputs if group["strategy"] == "channel" else group.get("group_size"), not group["symmetric"]
+            )
+            for group in self._groups
+        ]
+        if described and found not in described:
+            wanted = brief(" or ".join(dict.fromkeys(described)))
+            raise ModelError(f"{name} has {found}, and quantization_config.config_groups says {wanted}")
+
     def read(self, shape: tuple[int, ...], parts: Parts) -> StoredWeight:
+        if "weight_shape" in parts and parts.integers("weight_shape").tolist() != list(shape):
+            outputs, inputs = shape
+            raise ModelError(f"tensor {parts.module}weight_shape is not the packed [{outputs}, {inputs}]")
         q = _nibbles(parts.integers("weight_packed")).reshape(shape).T
         scales = parts.floats("weight_scale").T
         zeros = np.full(scales.shape, MIDDLE, np.float32)
@@ -199,6 +221,10 @@ class PackedFourBits:
             eights = _nibbles(parts.integers("weight_zero_point")).swapaxes(1, 2)
             zeros = eights.reshape(-1, len(scales))[: shape[0]].T.astype(np.float32)
         return _grouped(parts, "weight_g_idx", q, zeros, scales)
+
+
+def _described(group_len: object, has_zeros: bool) -> str:
+    return f"groups of {group_len} inputs {'with' if has_zeros else 'without'} weight_zero_point"
 
 
 def _check_group_len(inputs: int, num_groups: int, name: str) -> None:
@@ -236,9 +262,8 @@ def _scheme(config: Any, source: str) -> FourBits | EightBits | PackedFourBits:
         need("format", "int-quantized", "pack-quantized")
         need("transform_config", None, {})
         if config["format"] == "pack-quantized":
-            _check_groups(config.get("config_groups"), PACKED, source)
-            return PackedFourBits()
-        _check_groups(config.get("config_groups"), WHOLE_BYTES, source)
+            return PackedFourBits(_checked_groups(config.get("config_groups"), PACKED, source))
+        _checked_groups(config.get("config_groups"), WHOLE_BYTES, source)
         return EightBits()
     need("bits", 4)
     if config["quant_method"] == "awq":
@@ -249,15 +274,20 @@ def _scheme(config: Any, source: str) -> FourBits | EightBits | PackedFourBits:
     return FourBits(is_awq=False, zero_offset=0 if config.get("checkpoint_format") == "gptq_v2" else 1)
 
 
-def _check_groups(groups: Any, wanted: Mapping[str, tuple[Any, ...]], source: str) -> None:
-    """How weights are quantised. How inputs are is not asked."""
+def _checked_groups(
+    groups: Any, wanted: Mapping[str, tuple[Any, ...]], source: str
+) -> list[Mapping[str, Any]]:
+    """How the weights of each group are quantised. How inputs are is not asked."""
+    checked = []
     for name, group in groups.items() if isinstance(groups, dict) else ():
-        weights = group.get("weights") if isinstance(group, dict) else None
+        weights: Any = group.get("weights") if isinstance(group, dict) else None
         for setting, known in wanted.items():
             value = weights.get(setting) if isinstance(weights, dict) else None
             if value not in known:
                 text = f"{name}.weights.{setting} is {value!r}, and only {known[0]!r} is read: {REMEDY}"
                 raise ModelError(f"{source}: quantization_config.config_groups.{brief(text)}")
+        checked.append(weights)
+    return checked
 
 
 def as_q4(q: np.ndarray, zeros: np.ndarray, scales: np.ndarray) -> StoredWeight:

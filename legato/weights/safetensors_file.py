@@ -18,7 +18,11 @@ MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 MAX_DIMS = 8
 MAX_SIZE = 2**48  # of one dimension
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<u2"), "BF16": np.dtype("<u2")}
-_INTEGERS: dict[str, np.dtype[Any]] = {"I32": np.dtype("<i4"), "I8": np.dtype("i1")}
+_INTEGERS: dict[str, np.dtype[Any]] = {
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "I8": np.dtype("i1"),
+}
 _FORMATS: dict[str, WeightFormat] = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 
 
@@ -61,7 +65,7 @@ class SafetensorsFile:
         return StoredWeight(_FORMATS[tensor.type], values.shape, values)
 
     def read_integers(self, name: str) -> np.ndarray:
-        """A tensor of I32 or I8. Raises ModelError when its dtype is another."""
+        """A tensor of I64, I32 or I8. Raises ModelError when its dtype is another."""
         return self._values(name, integer_dtype(self.path, name, self.tensors[name].type))
 
     def _values(self, name: str, dtype: np.dtype[Any], rows: range | None = None) -> np.ndarray:
@@ -79,7 +83,7 @@ def integer_dtype(path: Path, name: str, type_name: str) -> np.dtype[Any]:
     """Raises ModelError, naming the tensor, unless it is of integers as quantised weights are."""
     dtype = _INTEGERS.get(type_name)
     if dtype is None:
-        raise ModelError(f"{path}: {brief(f'tensor {name!r} is {type_name}, not I32 or I8')}")
+        raise ModelError(f"{path}: {brief(f'tensor {name!r} is {type_name}, not I64, I32 or I8')}")
     return dtype
 
 

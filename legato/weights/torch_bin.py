@@ -76,7 +76,7 @@ class TorchBinFile:
         return StoredWeight(weight_format, values.shape, values)
 
     def read_integers(self, name: str) -> np.ndarray:
-        """A tensor of I32 or I8. Raises ModelError when its dtype is another."""
+        """A tensor of I64, I32 or I8. Raises ModelError when its dtype is another."""
         tensor = self.tensors[name]
         return self._values(name, tensor, integer_dtype(self.path, name, tensor.type))
 

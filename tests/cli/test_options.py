@@ -34,6 +34,13 @@ def parse(*argv: str) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def test_second_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse("--model", "a", "-m", "a").model == "a"
+    with pytest.raises(SystemExit):
+        parse("--model", "a", "-m", "b")
+    assert "this command takes one model, not a and b" in capsys.readouterr().err
+
+
 def test_flag_wins_over_variable_and_variable_over_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEGATO_PORT", "9000")
     monkeypatch.setenv("LEGATO_HOST", "::1")

@@ -269,6 +269,12 @@ def test_path_of_nothing_is_said_to_be_one(path: str) -> None:
         catalog.resolve(path)
 
 
+@pytest.mark.parametrize("model", ["a,b", "/models/a.gguf, /models/b.gguf"])
+def test_several_names_are_said_to_be_for_serve(model: str) -> None:
+    with pytest.raises(ModelError, match=rf"^no model '{model}': legato serve alone takes several"):
+        catalog.resolve(model)
+
+
 @pytest.mark.parametrize(
     ("model", "meant"),
     [("smollm2", DEFAULT_MODEL), ("smolm2-135m-instruct", DEFAULT_MODEL), ("Gemma", "gemma-3-270m")],

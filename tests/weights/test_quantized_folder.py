@@ -150,7 +150,7 @@ def test_packed_four_bits_are_kept_with_the_schemes_exact_values(
 ) -> None:
     q, zeros, scales = draw(group_len)
     strategy = "channel" if group_len == INPUTS else "group"
-    config = packed_config(symmetric=is_symmetric, strategy=strategy)
+    config = packed_config(symmetric=is_symmetric, strategy=strategy, group_size=group_len)
     folder = write(tmp_path, pack_quantized(q, None if is_symmetric else zeros, scales), config)
     if is_symmetric:
         zeros = np.full_like(zeros, 8)
@@ -185,7 +185,58 @@ PACKED_SPOILT: dict[str, tuple[Arrays, str]] = {
 def test_packed_tensors_that_do_not_fit_are_named(tmp_path: Path, name: str) -> None:
     spoilt, complaint = PACKED_SPOILT[name]
     with pytest.raises(ModelError, match=rf"model\.safetensors: x\.weight_.*{complaint}"):
-        write(tmp_path, pack_quantized(*draw(128)) | spoilt, packed_config(symmetric=False))
+        write(tmp_path, pack_quantized(*draw(128)) | spoilt, packed_config(symmetric=False, group_size=128))
+
+
+WITHOUT_ZEROS = (None, "groups of 64 inputs without weight_zero_point")
+WITH_ZEROS = (np.full((4, OUTPUTS), 8), "groups of 64 inputs with weight_zero_point")
+
+
+@pytest.mark.parametrize(
+    ("described", "made", "wanted"),
+    [
+        ({"symmetric": False}, WITHOUT_ZEROS, "groups of 64 inputs with weight_zero_point"),
+        ({"symmetric": True}, WITH_ZEROS, "groups of 64 inputs without weight_zero_point"),
+        ({"group_size": 128}, WITHOUT_ZEROS, "groups of 128 inputs without"),
+        ({"group_size": None}, WITHOUT_ZEROS, "groups of None inputs without"),
+        ({"strategy": "channel"}, WITHOUT_ZEROS, "groups of 256 inputs without"),
+    ],
+)
+def test_packed_tensors_that_the_config_describes_otherwise_are_named(
+    tmp_path: Path, described: dict[str, Any], made: tuple[np.ndarray | None, str], wanted: str
+) -> None:
+    q, _, scales = draw(64)
+    zeros, found = made
+    with pytest.raises(ModelError, match=rf"x\.weight_packed has {found}, and .*config_groups says {wanted}"):
+        write(tmp_path, pack_quantized(q, zeros, scales), packed_config(**described))
+
+
+def test_module_may_be_as_any_group_says(tmp_path: Path) -> None:
+    config = packed_config(group_size=128)
+    config["config_groups"] |= {"group_1": packed_config()["config_groups"]["group_0"]}
+    q, _, scales = draw(64)
+    weight = write(tmp_path, pack_quantized(q, None, scales), config).read("x.weight")
+    expected = defined(q, np.full((4, OUTPUTS), 8), scales, np.arange(INPUTS) // 64)
+    assert np.array_equal(weight.float32(), expected)
+
+
+def test_packed_shape_that_is_another_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    q, _, scales = draw(64)
+    tensors = pack_quantized(q, None, scales) | {"x.weight_shape": np.array([9, 9])}
+    with pytest.raises(ModelError, match=r"x\.weight_shape is not the packed \[24, 256\]"):
+        write(tmp_path, tensors, packed_config()).read("x.weight")
+
+
+@pytest.mark.parametrize(
+    ("make", "config", "mark"),
+    [(gptq, GPTQ, "qweight"), (pack_quantized, packed_config(symmetric=False), "weight_packed")],
+)
+def test_module_that_is_there_twice_is_named(
+    tmp_path: Path, make: Any, config: dict[str, Any], mark: str
+) -> None:
+    tensors = make(*draw(64)) | {"x.weight": np.ones((OUTPUTS, INPUTS), np.float32)}
+    with pytest.raises(ModelError, match=rf"x\.weight is there twice, as floats and as x\.{mark}"):
+        write(tmp_path, tensors, config)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

@@ -62,7 +62,8 @@ def _brought(entry: CatalogEntry) -> set[Path]:
     assert isinstance(entry.source, PackagedFile)
     folder = entry.target.parent
     papers = {PurePath(pattern).name for wheel in entry.source.wheels for pattern in wheel.papers}
-    return {entry.target, folder / PARTS_FOLDER}.union(*map(folder.glob, papers))
+    files = {entry.target}.union(*map(folder.glob, papers))
+    return {folder / PARTS_FOLDER} | {file for file in files if file.is_symlink() or not file.is_dir()}
 
 
 def _refuse_link(folder: Path) -> None:

