@@ -161,7 +161,8 @@ def test_signal_ends_open_streams_with_a_reason(start: Start, tiny_model: Path, 
     error = json.loads(error.removeprefix("data: "))["error"]
     assert (error["code"], error["message"]) == ("shutting_down", "the server is shutting down")
     assert done == "data: [DONE]"
-    assert serving.log.splitlines()[-1].endswith(f"legato: end: {signal.Signals(sig).name}")
+    lines = [line for line in serving.log.splitlines() if " engine: " not in line]  # another process
+    assert lines[-1].endswith(f"legato: end: {signal.Signals(sig).name}")
     assert "Traceback" not in serving.log
 
 

@@ -54,7 +54,8 @@ def test_chat_without_a_template_says_how_to_give_one_and_completions_work(
     with serve(folder) as live:
         error = live.error(CHAT, messages=[USER])
         assert error["param"] == "messages"
-        assert "--chat-template" in error["message"]
+        assert "/v1/completions" in error["message"]
+        assert "chat_template" in error["message"]
         assert live.plain(COMPLETIONS, max_tokens=1)["usage"]["completion_tokens"] == 1
     given = tmp_path / "template.jinja"
     given.write_text("{{ messages[0]['content'] }}")
