@@ -16,14 +16,15 @@ class QueueWatch:
     def check(self) -> None:
         """Raise AssertionError when who waits was passed by one of a tenant that had been served more.
 
-        Those of the same tenant that were admitted in the step count as served. Who is tried as a suspect
-        passes everybody.
+        Those of the same tenant that were admitted in the step count as served, also when they have ended in
+        it. Who is tried as a suspect passes everybody.
         """
         admitted = [each for each in self._waited if each.is_admitted]
         passed = [each for each in self._waited if each.state is RequestState.WAITING]
         service = Counter(self._service)
-        for request in admitted:
-            service[request.tenant] += len(request.token_ids)
+        for request in self._waited:
+            if request.state is not RequestState.WAITING:
+                service[request.tenant] += len(request.token_ids)
         for request in admitted:
             if request.is_suspect:
                 continue

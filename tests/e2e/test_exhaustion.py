@@ -124,7 +124,7 @@ def test_what_is_gone_when_an_engine_is_replaced_costs_nobody_a_token(
 
 
 SHORT = [("page", 9), ("send", 12)]
-NUM_PAGES_TAKEN = 18  # by these requests, one after another
+NUM_PAGES_TAKEN = 15  # by these requests, one after another
 FULL = [("page", n) for n in range(1, NUM_PAGES_TAKEN + 1)]
 FULL += [(kind, n) for kind in ("step", "plan", "send") for n in range(1, 31)]
 FULL += [("add", n) for n in range(1, NUM_REQUESTS + 1)]
