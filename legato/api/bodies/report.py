@@ -1,5 +1,6 @@
 """The fields that say how many answers there are and what they tell beside their text."""
 
+from abc import abstractmethod
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -45,12 +46,12 @@ class ReportFields(Body):
         return 1 if self.n is None else self.n
 
     @property
+    @abstractmethod
     def num_top_logprobs(self) -> int | None:
         """How many of the most probable tokens stand beside each token of the answer; None = no logprobs.
 
         Raises RequestError when fields contradict each other.
         """
-        raise NotImplementedError
 
     def report(self, **more: Any) -> Report:
         """What the answer is to tell; `more` are further arguments of Report. Raises RequestError."""
