@@ -1,6 +1,7 @@
 """Texts on which tokenizers tend to differ, and vocabularies that were trained on them."""
 
 import json
+from collections import Counter
 from functools import cache
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
@@ -48,8 +49,15 @@ def sentencepiece_parts() -> tuple[list[str], list[float], list[int]]:
     """Pieces, scores and types as Llama's: <unk>, <s>, </s>, the bytes, the merged pieces, the characters."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    counts = Counter("".join(_without_markers()).replace(" ", "▁").replace("\x00", ""))
+    alphabet = sorted(counts, key=lambda char: (-counts[char], char))[:90]  # left alone, it draws among equals
     trainer = trainers.BpeTrainer(
-        vocab_size=420, min_frequency=1, limit_alphabet=90, max_token_length=12, show_progress=False
+        vocab_size=420,
+        min_frequency=1,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        max_token_length=12,
+        show_progress=False,
     )
     tokenizer.train_from_iterator(_without_markers(), trainer)
     vocab, merges = _parts(tokenizer)
