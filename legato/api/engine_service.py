@@ -51,6 +51,7 @@ class EngineService:
         self._opened: OpenedModel | None = None
         self._failure: LegatoError | None = None
         self._is_closed = False
+        self._doing = "its files and its tokenizer are read"  # until it is opened
         self._num_held = 0  # calls that wait for the engine
 
     @property
@@ -158,8 +159,7 @@ class EngineService:
         if self._failure is not None:
             return _gone("failed", str(self._failure))
         if self._opened is None:
-            reason = "its files and its tokenizer are read"
-            return ServiceState(stage="opening", is_ready=False, is_alive=True, reason=reason)
+            return ServiceState(stage="opening", is_ready=False, is_alive=True, reason=self._doing)
         client = self._opened.llm.client
         status = client.status
         if client.is_draining and status.stage in (EngineStage.READY, EngineStage.LOADING):
@@ -205,7 +205,7 @@ class EngineService:
 
     def _open(self) -> None:
         try:
-            opened = open_llm(self._config)
+            opened = open_llm(self._config, report=self._tell)
         except LegatoError as error:
             self._failure = error
             raise
@@ -218,6 +218,10 @@ class EngineService:
             is_closed = self._is_closed
         if is_closed:
             opened.llm.close()
+
+    def _tell(self, line: str) -> None:
+        logger.info(line)
+        self._doing = line
 
     def _need_opened(self) -> OpenedModel:
         if self._opened is None:

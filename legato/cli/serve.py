@@ -1,8 +1,10 @@
-"""`legato serve`: the port first, then the models' files, then the server."""
+"""`legato serve`: the port first, then which models are here, then the server, which brings the others."""
 
 import argparse
 import logging
+import os
 import socket
+import threading
 import time
 from collections.abc import Sequence
 
@@ -67,13 +69,14 @@ def _serve(
     started: float,
 ) -> int:
     from legato.api.several_models.configs import config_of_each, split_models
-    from legato.modelfiles.catalog import resolve as resolve_model
+    from legato.modelfiles.catalog import where
     from legato.modelfiles.weight_files import check_load_format
 
     models = models or split_models(engine.model)
     for config in config_of_each(engine, models):
-        files = resolve_model(config.model, revision=config.revision, report=logger.info)
-        check_load_format(config.load_format, files.path)
+        path = where(config.model, revision=config.revision)
+        if path is not None:  # else whoever opens it brings it, and /health answers meanwhile
+            check_load_format(config.load_format, path)
     connections = max_connections(raise_descriptor_limit())
     logger.info("start: up to %d connections at once (ulimit -Hn sets the limit)", connections)
 
@@ -112,4 +115,15 @@ def _serve(
         http_server.run([listener])
     finally:
         logger.info("end: %s", http_server.end_reason)
+    _leave_download()
     return 0
+
+
+def _leave_download() -> None:
+    """End at once in the middle of a download: the hub's client has threads that Python would wait for.
+
+    What has come is kept, and the next start goes on with it.
+    """
+    if threading.active_count() > 1:  # all that serve have ended
+        logging.shutdown()
+        os._exit(0)

@@ -11,7 +11,7 @@ from legato.core.config import EngineConfig
 from legato.core.errors import ConfigError
 from legato.ipc.client import ProcessClient
 from legato.ipc.engine_client import EngineClient
-from legato.modelfiles.catalog import resolve
+from legato.modelfiles.catalog import Report, resolve
 from legato.modelfiles.model_config import read_model_config
 from legato.modelfiles.tokenizer_file import tokenizer_file
 from legato.modelfiles.weight_files import check_load_format
@@ -35,14 +35,17 @@ class OpenedModel:
     default_params: Mapping[str, Any]
 
 
-def open_llm(config: EngineConfig, client: EngineClient | None = None) -> OpenedModel:
+def open_llm(
+    config: EngineConfig, client: EngineClient | None = None, report: Report = logger.info
+) -> OpenedModel:
     """Find the model's files, downloading them if need be; start the engine; load the tokenizer meanwhile.
 
+    report  called with plain lines about a download
     Blocks for the download; not for the engine: AsyncLLM.wait_ready does. Raises ModelError or ConfigError.
     """
     if config.trust_remote_code:
         raise ConfigError("--trust-remote-code is refused: legato never runs code that comes with a model")
-    files = resolve(config.model, revision=config.revision, report=logger.info)
+    files = resolve(config.model, revision=config.revision, report=report)
     check_load_format(config.load_format, files.path)
     read_model_config(files.path)  # what can be told from the model's header starts no engine in vain
     if client is None:

@@ -51,7 +51,7 @@ def find(name: str, revision: str | None, report: Callable[[str], None], *, may_
             f"{name} on the Hugging Face hub has no config.json with .safetensors files or pytorch_model.bin"
         )
     _verify_download(folder)
-    report(f"stored {folder}")
+    report(f"stored {name}")
     return folder
 
 

@@ -19,6 +19,8 @@ def set_up_logging(level: str, process: str = "legato", log_format: str = "text"
     else:
         handler.setFormatter(TextLines(f"%(asctime)s %(levelname)-7s {process}: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    if level.upper() != "DEBUG":
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO it tells every request of a download
 
 
 def log_format_in_use() -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,8 +65,11 @@ class Opener:
         self.has_begun = threading.Event()
         self.threads: list[threading.Thread] = []
         self.error: Exception | None = None
+        self.news: list[str] = []  # of its download
 
-    def __call__(self, config: EngineConfig) -> Any:
+    def __call__(self, config: EngineConfig, report: Callable[[str], None]) -> Any:
+        for line in self.news:
+            report(line)
         self.threads.append(threading.current_thread())
         self.has_begun.set()
         assert self.may_open.wait(20)
@@ -116,6 +120,17 @@ def test_fault_of_the_opening_is_a_failed_service_for_good(service: EngineServic
             asyncio.run(service.start())
     assert len(opener.threads) == 1
     assert service.state().stage == "failed"
+
+
+def test_who_waits_is_told_of_a_download(service: EngineService, opener: Opener) -> None:
+    opener.news = ["downloading a.gguf", "a.gguf: 40%, 42 of 105 MB"]
+    service.open()
+    assert opener.has_begun.wait(20)
+    state = service.state()
+    assert (state.stage, state.is_alive, state.reason) == ("opening", True, "a.gguf: 40%, 42 of 105 MB")
+    opener.may_open.set()
+    asyncio.run(service.start())
+    assert service.state().stage == "ready"
 
 
 def test_calls_that_wait_for_the_engine_are_bounded(opener: Opener) -> None:

@@ -64,9 +64,10 @@ def start_server(
     *,
     app: str | None = "legato.api.asgi:app",
     log: Path | None = None,
+    answers: str = "/ready",
     **settings: object,
 ) -> Server:
-    """Start uvicorn on the app, as the lesson does, or `legato serve`; ready when this returns."""
+    """Start uvicorn on the app, as the lesson does, or `legato serve`; it answers that path with 200 then."""
     port = free_port()
     log = log or folder / f"server-{port}.log"
     environment = os.environ | {"LEGATO_MODEL": str(model)}
@@ -81,14 +82,14 @@ def start_server(
         ]
         process = subprocess.Popen(command, env=environment, stderr=stream, stdout=stream)
     server = Server(process, port, log)
-    wait_until(lambda: _is_ready(server))
+    wait_until(lambda: _says_yes(server, answers))
     return server
 
 
-def _is_ready(server: Server) -> bool:
+def _says_yes(server: Server, path: str) -> bool:
     assert server.process.poll() is None, server.log.read_text()
     try:
-        return server.get("/ready")[0] == 200
+        return server.get(path)[0] == 200
     except OSError:
         return False
 

@@ -21,6 +21,7 @@ class LocalHub:
     folder     the files of the model
     cut_after  bytes of a large file after which a connection ends, once; None = never
     damages    sends large files of the right length and with other bytes
+    is_open    large files are sent once it is set
     asked      files that were sent, each with the Range that was asked for
     """
 
@@ -28,6 +29,7 @@ class LocalHub:
     folder: Path
     cut_after: int | None = None
     damages: bool = False
+    is_open: threading.Event = field(default_factory=threading.Event)
     asked: list[tuple[str, str | None]] = field(default_factory=list)
     url: str = ""
 
@@ -78,6 +80,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not with_body:
             return
         self.hub.asked.append((file.name, wanted))
+        if is_large:
+            self.hub.is_open.wait()
         body = bytes(len(content) - start) if is_large and self.hub.damages else content[start:]
         if is_large and self.hub.cut_after is not None:
             body, self.hub.cut_after = body[: self.hub.cut_after], None
@@ -93,9 +97,11 @@ def serve_hub(hub: LocalHub) -> Iterator[LocalHub]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     hub.url = f"http://127.0.0.1:{server.server_port}"
+    hub.is_open.set()
     try:
         yield hub
     finally:
+        hub.is_open.set()
         server.shutdown()
         thread.join()
         server.server_close()

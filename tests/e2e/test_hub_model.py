@@ -4,13 +4,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import OPTConfig, OPTForCausalLM
 
-from tests.e2e.conftest import end_server, free_port, start_server
+from tests.e2e.conftest import end_server, free_port, start_server, wait_until
 from tests.e2e.local_hub import COMMIT, LocalHub, serve_hub
 from tests.models.families import OPT
 from tests.tokenization.formats.test_vocab_files import write_folder
@@ -91,6 +92,34 @@ def test_opt_of_the_hub_is_pulled_once_and_answers_as_hugging_faces(
     assert checked.returncode == 0, checked.stderr
     assert "  hashes             as published" in checked.stdout
     assert f"first words after: {PROMPT}" in checked.stdout
+
+
+@pytest.mark.usefixtures("surroundings")
+def test_server_that_downloads_its_model_is_alive_and_holds_requests(hub: LocalHub, tmp_path: Path) -> None:
+    hub.is_open.clear()
+    server = start_server(tmp_path, Path(NAME), app=None, answers="/health")
+    try:
+        status, answer = server.get("/ready")
+        assert (status, answer["stage"]) == (503, "opening")
+        assert answer["reason"] == f"downloading {NAME} from the Hugging Face hub"
+        with ThreadPoolExecutor(1) as client:
+            held = client.submit(server.post, "/v1/completions", {"prompt": PROMPT, "max_tokens": 2})
+            wait_until(lambda: hub.asked)
+            assert not held.done()
+            hub.is_open.set()
+            status, answer = held.result()
+        assert (status, answer["usage"]["completion_tokens"]) == (200, 2)
+    finally:
+        end_server(server)
+
+
+@pytest.mark.usefixtures("surroundings")
+def test_server_ends_in_the_middle_of_its_download(hub: LocalHub, tmp_path: Path) -> None:
+    hub.is_open.clear()
+    server = start_server(tmp_path, Path(NAME), app=None, answers="/health")
+    end_server(server)
+    assert server.process.returncode == 0
+    assert "end: SIGTERM" in server.log.read_text()
 
 
 @pytest.mark.usefixtures("surroundings")

@@ -50,7 +50,9 @@ def sentencepiece_parts() -> tuple[list[str], list[float], list[int]]:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     counts = Counter("".join(_without_markers()).replace(" ", "▁").replace("\x00", ""))
-    alphabet = sorted(counts, key=lambda char: (-counts[char], char))[:90]  # left alone, it draws among equals
+    alphabet = sorted(counts, key=lambda char: (-counts[char], char))[
+        :90
+    ]  # left alone, it draws among equals
     trainer = trainers.BpeTrainer(
         vocab_size=420,
         min_frequency=1,

@@ -108,6 +108,7 @@ class ModelLoader:
         self.stays = [Stay(config, name) for name, config in models]
         self.has_started = False  # the first load has ended, well or not
         self.is_draining = False
+        self.preparation: str | None = "its files are looked at"  # None once the memory is shared out
         self.failure: LegatoError | None = None  # of all models: nothing can be served
         self._make_service = make_service
         self._limit_bytes = limit_bytes
@@ -289,8 +290,9 @@ class ModelLoader:
 
     def _plan_memory(self) -> None:
         limit_bytes = usable_memory_bytes() if self._limit_bytes is None else self._limit_bytes
-        needs = [need_of(stay.config, limit_bytes, len(self.stays)) for stay in self.stays]
+        needs = [need_of(stay.config, limit_bytes, len(self.stays), self._tell) for stay in self.stays]
         with self._changed:
+            self.preparation = None
             self._limit_bytes = limit_bytes
             for stay, need in zip(self.stays, needs, strict=True):
                 stay.need_bytes = need.num_bytes
@@ -299,6 +301,10 @@ class ModelLoader:
             *(len(needs), in_mib(limit_bytes)),
             ", ".join(f"{stay.name} {in_mib(stay.need_bytes)}" for stay in self.stays),
         )
+
+    def _tell(self, line: str) -> None:
+        logger.info(line)
+        self.preparation = line
 
     def _plan_again(self, stay: Stay) -> EngineConfig | None:
         """The settings to load it with, its files as they are now; None: they need others to make room first.

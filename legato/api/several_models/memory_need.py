@@ -1,17 +1,20 @@
 """How much memory a model's engine will take, told from its files before it is loaded."""
 
 import json
+import logging
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from legato.core.config import EngineConfig
 from legato.core.errors import ConfigError, ModelError
-from legato.modelfiles.catalog import resolve, served_name
+from legato.modelfiles.catalog import Report, resolve, served_name
 from legato.modelfiles.fingerprint import weights_files
 from legato.modelfiles.gguf_header import read_gguf_header
 from legato.modelfiles.model_config import read_model_config
 from legato.modelfiles.weight_files import absence
+
+logger = logging.getLogger(__name__)
 
 GIB, MIB = 2**30, 2**20
 PROCESS_BYTES = 96 * MIB  # of an engine beside its weights and K/V store
@@ -30,14 +33,16 @@ class Need:
     num_bytes: int
 
 
-def need_of(config: EngineConfig, limit_bytes: int, num_models: int) -> Need:
+def need_of(config: EngineConfig, limit_bytes: int, num_models: int, report: Report = logger.info) -> Need:
     """What one of so many models needs. Finds its files, downloading what is not here.
+
+    report  called with plain lines about a download
 
     A K/V store whose size nobody gave gets 1 GiB, half of what its weights leave of the limit, or an equal
     part of half of the limit, whichever is least: engines that start side by side must not each count on the
     same free memory. Raises ModelError, and ConfigError for a model that can never fit.
     """
-    path = resolve(config.model, revision=config.revision).path
+    path = resolve(config.model, revision=config.revision, report=report).path
     read_model_config(path)  # what can be told from the model's header is told at the start
     fixed_bytes = PROCESS_BYTES + weight_bytes(path, config)
     pool_bytes = config.kv_cache_memory_bytes

@@ -96,7 +96,7 @@ class OnDemandService:
             reason = "the server is shutting down"
             return ServiceState(stage="draining", is_ready=False, is_alive=True, reason=reason)
         if stay.waiting:
-            reason = "waits for memory that other models use"
+            reason = loader.preparation or "waits for memory that other models use"
             return ServiceState(stage="waiting", is_ready=self._is_open, is_alive=True, reason=reason)
         reason = "is loaded when it is asked for"
         return ServiceState(stage="unloaded", is_ready=self._is_open, is_alive=True, reason=reason)

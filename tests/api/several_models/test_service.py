@@ -13,7 +13,7 @@ from legato.core.config import EngineConfig, ServerConfig
 from legato.core.errors import ConfigError, ModelError
 from legato.ipc.messages import EngineStats
 from tests.api.asgi_call import AsgiCall
-from tests.api.several_models.loading import PATIENCE_S, Loading
+from tests.api.several_models.loading import PATIENCE_S, Loading, wait_for
 
 COMPLETION = {"prompt": "hello"}
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
@@ -69,6 +69,16 @@ def test_unknown_model_is_404_in_each_dialect_and_names_those_that_are_served(cl
     assert openai.json()["error"]["message"] == "model 'd' is not served here; served: a, b, c"
     assert anthropic.json()["error"]["type"] == "not_found_error"
     assert statuses(client) == dict.fromkeys("abc", "unloaded")
+
+
+def test_who_waits_at_the_start_is_told_of_downloads(client: TestClient, loading: Loading) -> None:
+    loading.has_files.clear()
+    ticket = loading.ask(loading.a)
+    wait_for(lambda: client.get("/ready").json()["reason"] == "downloading a")
+    assert client.get("/health").status_code == 200
+    loading.has_files.set()
+    ticket.result(PATIENCE_S)
+    assert client.get("/ready").status_code == 200
 
 
 def test_call_holds_its_model_to_the_end_of_its_answer_and_no_longer(

