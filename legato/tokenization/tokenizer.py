@@ -67,10 +67,6 @@ class Tokenizer:
     def bos_text(self) -> str | None:
         return self.special_tokens.get("bos")
 
-    @property
-    def eos_text(self) -> str | None:
-        return self.special_tokens.get("eos")
-
     def to_json(self) -> str:
         """What a tokenizer.json holds."""
         text: str = self._backend.to_str()

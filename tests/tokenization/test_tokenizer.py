@@ -99,7 +99,11 @@ def test_gguf_tokenizer_merges_in_order_and_knows_its_markers(tmp_path: Path) ->
     assert tokenizer.special_ids == {0}
     assert tokenizer.decode([5, 0, 6]) == "abc<tool>"
     assert tokenizer.decode([5, 0, 6], skip_special_tokens=False) == "abc<|end|><tool>"
-    assert (tokenizer.bos_text, tokenizer.eos_text, tokenizer.vocab_size) == ("<|end|>", "<|end|>", 18)
+    assert (tokenizer.bos_text, tokenizer.special_tokens["eos"], tokenizer.vocab_size) == (
+        "<|end|>",
+        "<|end|>",
+        18,
+    )
 
 
 @pytest.mark.parametrize(("pre", "ids"), [("smollm", [8, 9]), ("gpt-2", [17]), ("default", [17])])
@@ -157,7 +161,7 @@ def test_folder_gives_its_tokenizer_without_the_limits_of_its_training(tmp_path:
     (bos_id,) = tokenizer.encode("<s>", add_special_tokens=False)
     assert tokenizer.encode("xxxxxx") == [bos_id, *b"xxxxxx"]
     assert tokenizer.encode("xxxxxx", add_special_tokens=False) == [*b"xxxxxx"]
-    assert (tokenizer.bos_text, tokenizer.eos_text) == ("<s>", "<|end|>")
+    assert (tokenizer.bos_text, tokenizer.special_tokens["eos"]) == ("<s>", "<|end|>")
 
 
 @pytest.mark.parametrize(("add_bos", "num_bos"), [(None, 1), (True, 1), (False, 0)])

@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     from legato.cli.models import fidelity  # numpy and the engine, which the other actions need not wait for
 
     files = catalog.resolve(config.model, revision=config.revision, report=_tell)
-    with Progress(f"checking {files.name}", has_lines=False) as progress:
+    with Progress(f"checking {files.name}") as progress:
         progress.show(0, "hashes")
         is_verified = catalog.verify(config.model, files)
         found = fidelity.check(replace(config, model=str(files.path)), text, progress.show)

@@ -49,7 +49,8 @@ def test_report_names_formats_and_errors(
         "  perplexity         N, and N exact: ratio N",
         "  same first choice  N% of positions",
     ]
-    assert told.err == ""
+    parts = ["hashes", "weights", "packing", "text"]
+    assert told.err == "".join(f"checking {tiny_model.name}: {part}\n" for part in parts)
 
 
 def test_experts_are_one_kind_and_their_router_stays(
