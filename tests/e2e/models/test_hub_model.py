@@ -12,7 +12,7 @@ import torch
 from transformers import OPTConfig, OPTForCausalLM
 
 from tests.e2e.conftest import end_server, free_port, start_server, wait_until
-from tests.e2e.local_hub import COMMIT, LocalHub, serve_hub
+from tests.e2e.models.local_hub import COMMIT, LocalHub, serve_hub
 from tests.models.families import OPT
 from tests.tokenization.formats.test_vocab_files import write_folder
 

@@ -143,7 +143,7 @@ def test_what_gives_out_once_costs_nobody_a_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LEGATO_TEST_EXHAUST", f"{kind}:{number}")
-    engines = Engines("tests.e2e.exhausted_engine")
+    engines = Engines("tests.e2e.faults.exhausted_engine")
     for client in open_client(tiny_model, engines):
         assert tokens_of(client, requests) == undisturbed
         assert client.num_pending == 0

@@ -154,7 +154,7 @@ def test_request_that_breaks_engines_ends_alone_and_the_others_go_on(
 ) -> None:
     monkeypatch.setenv("LEGATO_TEST_POISON", str(POISON))
     monkeypatch.setenv("LEGATO_TEST_FAULT", fault)
-    engines = Engines("tests.e2e.faulty_engine")
+    engines = Engines("tests.e2e.faults.faulty_engine")
 
     async def poisonous(llm: AsyncLLM) -> str:
         with pytest.raises(PoisonedRequestError, match="no other beside it") as poisoned:
