@@ -7,7 +7,7 @@ namespace legato {
 
 namespace {
 
-// The experts with the highest scores, the highest first, of equal ones the first. What is no number comes last.
+// The experts with the highest scores, the highest first, of equal ones the first; any, where a score is no number.
 void choose_experts(const Routes& routes, const float* scores, int32_t* chosen) {
     int64_t count = 0;
     for (int64_t expert = 0; expert < routes.num_experts; ++expert) {
