@@ -89,10 +89,7 @@ CATALOG = (
             ),
         ),
         licence=APACHE,
-        default_params={
-            "temperature": 0.2,
-            "top_p": 0.5,
-        },  # docs/decisions/defaults.md says how these were found
+        default_params={"temperature": 0.2, "top_p": 0.5},  # docs/decisions/defaults.md: how these were found
     ),
     CatalogEntry(
         name="gemma-3-270m",

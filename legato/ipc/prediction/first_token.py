@@ -117,9 +117,7 @@ class FirstTokenPredictor:
         wait_s = self._wait_s(curve, own_len, tenant)
         limit_s, retry_s = max(limit_s, alone_s), 0.0
         if wait_s > limit_s:
-            retry_s = max(
-                wait_s - limit_s, SHORTEST_RETRY_S
-            )  # at the soonest; work that is shared takes longer
+            retry_s = max(wait_s - limit_s, SHORTEST_RETRY_S)  # at the soonest: shared work takes longer
             while retry_s < LONGEST_RETRY_S and self._wait_s(curve, own_len, tenant, retry_s) > limit_s:
                 retry_s *= 2
         return FirstToken(wait_s, alone_s, retry_s)

@@ -57,9 +57,7 @@ def _describe(
 ) -> Described:
     has_bias = settings.flag("attention_bias")
     settings.refuse("use_bidirectional_attention", False)
-    settings.get(
-        "hidden_act"
-    )  # an older name, which older files have beside hidden_activation, or alone in vain
+    settings.get("hidden_act")  # an older name, which decides nothing: files have it beside hidden_activation
     hidden_size = settings.whole("hidden_size")
     unit = read_head_dim(settings)
     if len(layers) == layers_of_27b:  # a .gguf file does not say it
