@@ -4,14 +4,16 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from legato.api.answers.plain import cancel_and_wait
 from legato.api.service import ServiceState
 from legato.core.config import EngineConfig
 from legato.core.errors import (
+    IS_ENDING,
     ClosedError,
     EngineDiedError,
     LegatoError,
@@ -50,9 +52,11 @@ class EngineService:
         self._opening: Future[None] | None = None
         self._opened: OpenedModel | None = None
         self._failure: LegatoError | None = None
-        self._is_closed = False
+        self._is_closed = self._is_ending = False
         self._doing = "its files and its tokenizer are read"  # until it is opened
-        self._num_held = 0  # calls that wait for the engine
+        self._held: set[Future[None]] = (
+            set()
+        )  # of calls that wait for the engine: it fails when they need not
 
     @property
     def generator(self) -> "AsyncLLM":
@@ -86,18 +90,22 @@ class EngineService:
     async def enter(self) -> Callable[[], None]:
         if (release := self.enter_now()) is not None:
             return release
+        refusal = Future[None]()
+        refusal.set_running_or_notify_cancel()
         with self._lock:
-            if self._num_held >= (most := self._config.max_num_queued_reqs):
+            if self._is_ending:
+                raise ClosedError(IS_ENDING)
+            if len(self._held) >= (most := self._config.max_num_queued_reqs):
                 raise OverloadedError(
                     f"{most} requests wait for the engine to be loaded, and no more may",
                     retry_after_s=HELD_RETRY_S,
                 )
-            self._num_held += 1
+            self._held.add(refusal)
         try:
-            await self.start()
+            await _unless(refusal, self.start())
         finally:
             with self._lock:
-                self._num_held -= 1
+                self._held.discard(refusal)
         return _stay
 
     def enter_now(self) -> Callable[[], None] | None:
@@ -182,6 +190,7 @@ class EngineService:
         return self._opened.llm.client.first_token([0], limit_s=limit_s) if self._opened else None
 
     def drain(self) -> None:
+        self._refuse_held()
         if self._opened is not None:
             self._opened.llm.client.drain()
 
@@ -190,11 +199,19 @@ class EngineService:
         return 0 if self._opened is None else self._opened.llm.client.num_pending
 
     async def close(self) -> None:
+        self._refuse_held()
         with self._lock:
             self._is_closed = True  # whoever opens it still will close it
             opened = self._opened
         if opened is not None:
             await asyncio.wrap_future(in_own_thread("engine-closer", opened.llm.close))
+
+    def _refuse_held(self) -> None:
+        with self._lock:
+            self._is_ending = True
+            held, self._held = self._held, set()
+        for refusal in held:
+            refusal.set_exception(ClosedError(IS_ENDING))
 
     def _open_once(self) -> "Future[None]":
         """The one opening: all await the same, and a model that cannot be opened is not tried again."""
@@ -227,6 +244,16 @@ class EngineService:
         if self._opened is None:
             raise NotReadyError("the model is not open yet; try again soon")
         return self._opened
+
+
+async def _unless(refusal: "Future[None]", work: Coroutine[Any, Any, None]) -> None:
+    """Do the work; it is cancelled when `refusal` fails before, for that reason."""
+    working, refused = asyncio.create_task(work), asyncio.wrap_future(refusal)
+    try:
+        await asyncio.wait((working, refused), return_when=asyncio.FIRST_COMPLETED)
+        (working if working.done() else refused).result()
+    finally:
+        await cancel_and_wait(working, refused)
 
 
 def _stay() -> None:

@@ -89,6 +89,9 @@ class NotReadyError(LegatoError):
         self.retry_after_s = retry_after_s
 
 
+IS_ENDING = "the server is shutting down: it finishes what runs and takes nothing new"
+
+
 class ClosedError(NotReadyError):
     """The engine was ended on purpose, for good: the server is shutting down, or close() was called."""
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 
 from legato.core.config import EngineConfig
-from legato.core.errors import ClosedError, NotReadyError, RequestError
+from legato.core.errors import IS_ENDING, ClosedError, NotReadyError, RequestError
 from legato.ipc.channel import ChannelClosedError, encode_frame
 from legato.ipc.engine_client import EngineStage, EngineStatus
 from legato.ipc.messages import (
@@ -306,7 +306,7 @@ class ProcessClient:
     def _not_ready(self) -> NotReadyError:
         status = self._status
         if self._is_draining and not self._is_closed:
-            return ClosedError("the server is shutting down: it finishes what runs and takes nothing new")
+            return ClosedError(IS_ENDING)
         if status.stage is EngineStage.LOADING:
             return NotReadyError(
                 f"the engine is still loading ({status.detail or 'starting'}); try again soon"

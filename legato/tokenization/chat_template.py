@@ -103,10 +103,12 @@ class ChatTemplate:
             template = self._tool_template if variables["tools"] else self._template
             return render_bounded(lambda: template.generate(variables), self._clock)
         except TemplateError as error:
-            raise RequestError(f"the chat template refuses: {error.message}", param="messages") from error
+            raise RequestError(
+                f"the chat template refuses: {brief(error.message)}", param="messages"
+            ) from error
         except Exception as error:  # whatever a template can run into: its messages lack what it expects
             raise RequestError(
-                f"the chat template fails on these messages: {type(error).__name__}: {error}",
+                f"the chat template fails on these messages: {type(error).__name__}: {brief(error)}",
                 param="messages",
             ) from error
 

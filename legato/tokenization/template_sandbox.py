@@ -14,7 +14,7 @@ from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.filters import do_round, do_sum
 from jinja2.parser import Parser
-from jinja2.runtime import Context
+from jinja2.runtime import Context, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
@@ -54,6 +54,7 @@ COMPARING_TESTS = (
 REFUSED_GLOBALS = ("cycler", "joiner", "lipsum")  # helpers for web pages
 
 GENERATOR = "a generator is no value yet; put | list behind it"
+FUNCTION = "a function is no value; call it"  # as text it would show its place in memory
 _COUNTED, _CONCATENATED, _CHARGED = "counted_by_legato", "concatenated_by_legato", "charged_by_legato"
 _WIDE_FIELD = re.compile(r"\d{4}|\*|\{[^{}]*\{")  # a width of four digits, or one that is computed
 
@@ -283,6 +284,8 @@ def _count_chars(value: Any) -> int:
             raise SecurityError("a namespace cannot be read as a whole")
         elif isinstance(part, Iterator):
             raise SecurityError(GENERATOR)
+        elif callable(part) and not isinstance(part, Undefined):
+            raise SecurityError(FUNCTION)
         num_chars += len(items)
         _check_len(num_chars)
         _spend(1 + len(items))

@@ -141,8 +141,9 @@ def test_calls_that_wait_for_the_engine_are_bounded(opener: Opener) -> None:
         await asyncio.sleep(0)
         with pytest.raises(OverloadedError, match="3 requests wait for the engine to be loaded"):
             await service.enter()
-        held.pop().cancel()
-        await asyncio.sleep(0)
+        leaver = held.pop()
+        leaver.cancel()
+        await asyncio.wait([leaver])
         held.append(asyncio.create_task(service.enter()))
         await asyncio.sleep(0)
         opener.may_open.set()
@@ -151,6 +152,23 @@ def test_calls_that_wait_for_the_engine_are_bounded(opener: Opener) -> None:
             await service.enter()  # one that is loaded holds nobody
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("ends", ["drain", "close"])
+def test_calls_that_wait_are_told_of_the_end_at_once(
+    service: EngineService, opener: Opener, ends: str
+) -> None:
+    async def main() -> None:
+        held = [asyncio.create_task(service.enter()) for _ in range(3)]
+        await asyncio.to_thread(opener.has_begun.wait, 20)
+        service.drain() if ends == "drain" else await service.close()
+        for error in await asyncio.gather(*held, return_exceptions=True):
+            assert isinstance(error, ClosedError)
+        with pytest.raises(ClosedError, match="the server is shutting down"):
+            await service.enter()
+
+    asyncio.run(main())
+    opener.may_open.set()
 
 
 def test_load_sleeps_until_the_engine_takes_requests_or_never_will(opener: Opener) -> None:

@@ -15,7 +15,15 @@ from legato.api.service import ModelService
 from legato.api.several_models.memory_need import in_mib, need_of
 from legato.api.several_models.moves import Move, Place, next_move
 from legato.core.config import EngineConfig
-from legato.core.errors import ClosedError, LegatoError, LoadFailedError, ModelError, OverloadedError, counted
+from legato.core.errors import (
+    IS_ENDING,
+    ClosedError,
+    LegatoError,
+    LoadFailedError,
+    ModelError,
+    OverloadedError,
+    counted,
+)
 from legato.ipc.messages import EngineStats
 from legato.observability.memory import usable_memory_bytes
 
@@ -23,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 RETRY_PAUSES_S = (5.0, 15.0, 60.0, 300.0)  # after the first failed load in a row, the second, …
 HELD_RETRY_S = 1.0  # told to those beyond the bound of held calls
-_IS_ENDING = "the server is shutting down: it finishes what runs and takes nothing new"
 
 Release = Callable[[], None]  # the call has ended; more often than once does no harm
 Ticket = Future[Release]  # of a call that waits for its model
@@ -164,14 +171,14 @@ class ModelLoader:
         with self._changed:
             self.is_draining = True
             for stay in self.stays:
-                self._refuse_waiting(stay, ClosedError(_IS_ENDING))
+                self._refuse_waiting(stay, ClosedError(IS_ENDING))
             self._changed.notify_all()
 
     async def close(self, stay: Stay) -> None:
         """End the engine of one model, and all loading."""
         with self._changed:
             self._is_closed = True
-            self._refuse_waiting(stay, ClosedError("the server is shutting down"))
+            self._refuse_waiting(stay, ClosedError(IS_ENDING))
             self._changed.notify_all()
             service = stay.service
         if service is not None:
@@ -192,7 +199,7 @@ class ModelLoader:
 
     def _raise_if_useless(self, stay: Stay) -> None:
         if self._is_closed or self.is_draining:
-            raise ClosedError(_IS_ENDING)
+            raise ClosedError(IS_ENDING)
         if self.failure is not None:
             raise self.failure
         self._notice_death(stay)
