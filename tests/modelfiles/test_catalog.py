@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -154,7 +155,8 @@ def test_hub_model_has_a_short_name(tmp_path: Path) -> None:
     snapshot = tmp_path / "hub/models--facebook--opt-125m/snapshots" / snapshot.name
     assert catalog.resolve("opt-125m") == catalog.ModelFiles("opt-125m", snapshot)
     assert catalog.where("opt-125m") == snapshot
-    with pytest.raises(ModelError, match=r"model Qwen/Qwen3-0\.6B is not in the Hugging Face cache"):
+    told = r"model Qwen/Qwen3-0\.6B is not in the Hugging Face cache .*legato models pull qwen3-0\.6b$"
+    with pytest.raises(ModelError, match=told):
         catalog.resolve("qwen3-0.6b")
 
 
@@ -178,52 +180,86 @@ def test_hub_files_are_compared_with_the_hashes_that_name_them(tmp_path: Path) -
         catalog.verify("org/name", files)
 
 
-def test_hub_model_without_safetensors_comes_with_its_bin_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("weights", [{"pytorch_model.bin"}, {"pytorch_model.bin", "model.safetensors"}])
+def test_hub_model_comes_with_its_bin_files_only_where_it_has_no_safetensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: set[str]
 ) -> None:
-    """They are asked for only after the others were looked for."""
-    snapshot = tmp_path / "snapshot"
-    on_hub = (
-        "config.json",
-        "vocab.json",
-        "merges.txt",
-        "pytorch_model.bin",
-        "tf_model.h5",
-        "training_args.bin",
-    )
-    asked = []
+    snapshot = tmp_path / "hub/models--org--name/snapshots" / ("0" * 40)
+    settings = {"config.json", "vocab.json", "merges.txt"}
+    on_hub = settings | weights | {"tf_model.h5", "training_args.bin"}
 
-    def download(name: str, *, local_files_only: bool, allow_patterns: list[str], **_: Any) -> str:
+    def download(name: str, *, allow_patterns: list[str], local_files_only: bool = False, **_: Any) -> str:
         if local_files_only:
             raise LocalEntryNotFoundError("not here")
-        asked.append(allow_patterns)
-        snapshot.mkdir(exist_ok=True)
+        snapshot.mkdir(parents=True)
         for file in on_hub:
             if any(fnmatch(file, pattern) for pattern in allow_patterns):
                 (snapshot / file).write_text("{}")
         return str(snapshot)
 
+    siblings = [SimpleNamespace(rfilename=file) for file in on_hub]
+    answer = SimpleNamespace(sha=snapshot.name, siblings=siblings)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: answer)
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    assert catalog.resolve("facebook/opt-125m").path == snapshot
-    assert {file.name for file in snapshot.iterdir()} == set(on_hub[:4])
-    assert "pytorch_model.bin" not in asked[0]
+    assert catalog.resolve("org/name").path == snapshot
+    assert {file.name for file in snapshot.iterdir()} == settings | {min(weights)}
 
 
-@pytest.mark.parametrize("state", ["absent", "no weights", "a shard is missing", "a download was cut off"])
+@pytest.mark.parametrize(
+    "state",
+    [
+        "absent",
+        "no weights",
+        "a shard is missing",
+        "a link leads nowhere",
+        "our download was cut off",
+        "another's download was cut off",
+    ],
+)
 def test_hub_model_that_is_not_whole_is_not_used(tmp_path: Path, state: str) -> None:
+    repository = tmp_path / "hub/models--org--name"
     if state == "no weights":
         make_snapshot(tmp_path)
-    if state == "a shard is missing":
+    elif state == "a shard is missing":
         snapshot = make_snapshot(tmp_path)
         write_json(snapshot / "model.safetensors.index.json", {"weight_map": {"a": "model-1.safetensors"}})
-    if state == "a download was cut off":
-        make_snapshot(tmp_path, model__safetensors=safetensors_bytes({}))
-        (tmp_path / "hub/models--org--name/blobs").mkdir()
-        (tmp_path / "hub/models--org--name/blobs/abc.incomplete").touch()
+    elif state != "absent":
+        snapshot = make_snapshot(tmp_path, model__safetensors=safetensors_bytes({}))
+        assert catalog.where("org/name") == snapshot
+    if state == "a link leads nowhere":
+        (snapshot / "tokenizer.json").symlink_to("../../blobs/abc")
+    if state == "our download was cut off":
+        (repository / f".legato-unfinished-{snapshot.name}").touch()
+    if state == "another's download was cut off":
+        (repository / "blobs").mkdir()
+        (repository / "blobs/abc.incomplete").touch()
 
     assert catalog.where("org/name") is None
     with pytest.raises(ModelError, match=r"org/name"):
         catalog.resolve("org/name")
+
+
+def test_part_of_another_file_makes_no_hub_model_useless(tmp_path: Path) -> None:
+    files = {"model__safetensors": safetensors_bytes({}), "tokenizer__json": b"{}"}
+    snapshot = make_snapshot(tmp_path, **files)
+    (snapshot / "tf_model.h5").symlink_to("../../blobs/deleted-to-save-room")
+    blobs = tmp_path / "hub/models--org--name/blobs"
+    blobs.mkdir()
+    (blobs / "abc.1.incomplete").touch()
+    assert catalog.where("org/name") == snapshot
+
+
+def test_hub_file_that_several_models_share_is_compared_by_the_hash_of_its_blob(tmp_path: Path) -> None:
+    """The shared one has a name that huggingface_hub's own store gives it."""
+    snapshot = make_snapshot(tmp_path)
+    weights, blobs = safetensors_bytes({}), tmp_path / "hub/models--org--name/blobs"
+    digest, shared = hashlib.sha256(weights).hexdigest(), tmp_path / "hub/blobs/ab" / ("ab" * 32)
+    blobs.mkdir()
+    shared.parent.mkdir(parents=True)
+    shared.write_bytes(weights)
+    (blobs / digest).symlink_to(shared)
+    (snapshot / "model.safetensors").symlink_to(f"../../blobs/{digest}")
+    assert hub.verify(snapshot) == 1
 
 
 def test_hub_that_cannot_be_asked_is_told_in_one_paragraph() -> None:
