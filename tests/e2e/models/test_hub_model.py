@@ -119,8 +119,14 @@ def test_server_that_downloads_its_model_is_alive_and_holds_requests(hub: LocalH
 @pytest.mark.usefixtures("surroundings")
 def test_server_ends_in_the_middle_of_its_download(hub: LocalHub, tmp_path: Path) -> None:
     hub.is_open.clear()
-    server = start_server(tmp_path, Path(NAME), app=None, answers="/health")
-    end_server(server)
+    server = start_server(tmp_path, Path(NAME), app=None, answers="/health", max_num_queued_reqs=1)
+    with ThreadPoolExecutor(2) as clients:
+        calls = [clients.submit(server.post, "/v1/completions", {"prompt": PROMPT}) for _ in range(2)]
+        wait_until(lambda: any(call.done() for call in calls))  # one of them finds no room
+        end_server(server)
+        answers = [call.result() for call in calls]
+    codes = sorted((status, answer["error"]["code"]) for status, answer in answers)
+    assert codes == [(429, "queue_full"), (503, "shutting_down")]
     assert server.process.returncode == 0
     assert "end: SIGTERM" in server.log.read_text()
 
