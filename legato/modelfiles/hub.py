@@ -16,11 +16,8 @@ NEEDED_FILES = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "tokenizer.m
 BIN_FILES = ("pytorch_model.bin", "pytorch_model-*.bin")  # for a model that has no .safetensors files
 MAX_NAME_CHARS = 96  # the hub's own limit
 UNREACHABLE = "the hub cannot be reached: connect this machine to it"
-_NETWORK_ERRORS = {
-    "ConnectionError",
-    "Timeout",
-    "TransportError",
-}  # of the HTTP libraries that its client uses
+# By name, for its client uses one HTTP library or another:
+_NETWORK_ERRORS = {"ConnectionError", "Timeout", "TransportError"}
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
@@ -100,7 +97,7 @@ def verify(folder: Path) -> int:
     A large file is named by its SHA-256, another by the hash that git gives it. Files that the cache holds
     without links cannot be told. Raises DamagedError.
     """
-    links = [link for link in folder.iterdir() if link.is_symlink()]
+    links = [link for link in folder.iterdir() if link.is_symlink() and link.exists()]
     blobs = [(link, blob) for link in links if len((blob := _blob_of(link)).name) in _HASHES]
     for link, blob in blobs:
         found = _HASHES[len(blob.name)](blob)
