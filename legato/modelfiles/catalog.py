@@ -120,7 +120,7 @@ def _resolve(model: str, revision: str | None, report: Report, *, may_download: 
     if (on_hub := hub_name(model)) is not None:
         if entry is not None:
             report = _with_licence(entry, report)
-        folder = hub.find(on_hub, revision, report, may_download=may_download)
+        folder = hub.find(on_hub, revision, report, may_download=may_download, known_as=model)
         return ModelFiles(model, folder, read_sampling_defaults(folder))
     if revision is not None:
         raise ConfigError(f"revision {revision!r} applies to hub models alone, and {model!r} is none")

@@ -11,6 +11,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "legato"
 
 
+def tokenizers_folder() -> Path:
+    """Where tokenizers are kept that were built of something else. It may be deleted."""
+    return cache_folder() / "tokenizers"
+
+
 def packed_folder() -> Path:
     """Where weights are kept as the kernels read them: $LEGATO_PACKED_FOLDER, else beside the models.
 

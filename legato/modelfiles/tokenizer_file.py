@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from legato.modelfiles.fingerprint import weights_identity
-from legato.modelfiles.folders import cache_folder
+from legato.modelfiles.folders import tokenizers_folder
 
 KEPT_FILES = 16  # of all models; the ones that were written first are deleted
 PARTS = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("tokenizer.model",))  # the first that is whole
@@ -45,7 +45,7 @@ def tokenizer_file(model: Path, override: Path | None = None) -> Path | None:
         origin = weights_identity(source)
     identity = json.dumps([_READING, origin])
     digest = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
-    return cache_folder() / "tokenizers" / f"{source.stem}-{digest}.json"
+    return tokenizers_folder() / f"{source.stem}-{digest}.json"
 
 
 def keep_tokenizer(file: Path, text: str) -> None:

@@ -1,6 +1,7 @@
 """Which files hold the weights of a model: safetensors, else pytorch_model.bin; the parts of a .gguf file."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,8 +27,13 @@ TORCH_BIN = WeightLayout("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 def layout_of(folder: Path) -> WeightLayout | None:
     """The first kind that is there; None where neither is."""
+    return layout_among(lambda name: (folder / name).is_file())
+
+
+def layout_among(is_there: Callable[[str], bool]) -> WeightLayout | None:
+    """The first kind of which a file is there, by its name; None where neither is."""
     for layout in (SAFETENSORS, TORCH_BIN):
-        if (folder / layout.index).is_file() or (folder / layout.single).is_file():
+        if is_there(layout.index) or is_there(layout.single):
             return layout
     return None
 

@@ -2,21 +2,19 @@
 
 import hashlib
 from collections.abc import Callable
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub.errors import LocalEntryNotFoundError
 
 from legato.core.config import DEFAULT_MODEL
 from legato.core.errors import ConfigError, ModelError
-from legato.modelfiles import catalog, hub
+from legato.modelfiles import catalog
 from legato.modelfiles.download import fetching
 from legato.modelfiles.download.packaged_file import PackagedFile
 from legato.modelfiles.download.wheel import DownloadError, Wheel
 from legato.modelfiles.known_models import GEMMA_TERMS, CatalogEntry
-from tests.model_builders import TINY_LLAMA, safetensors_bytes, write_json
+from tests.model_builders import write_json
 
 NAME = "tiny"
 MODEL = b"GGUF" + bytes(1000)
@@ -126,118 +124,6 @@ def test_what_lies_here_goes_before_a_short_name(tmp_path: Path, entry: CatalogE
 def test_model_of_ones_own_has_no_published_hashes(tmp_path: Path) -> None:
     (tmp_path / "mine.gguf").write_bytes(MODEL)
     assert not catalog.verify("mine.gguf", catalog.resolve("mine.gguf"))
-
-
-def make_snapshot(folder: Path, **files: bytes) -> Path:
-    """A hub model in the local cache, as huggingface_hub lays it out."""
-    repo = folder / "hub/models--org--name"
-    (repo / "refs").mkdir(parents=True)
-    (repo / "refs/main").write_text("0" * 40)
-    snapshot = repo / "snapshots" / ("0" * 40)
-    snapshot.mkdir(parents=True)
-    write_json(snapshot / "config.json", TINY_LLAMA)
-    for name, data in files.items():
-        (snapshot / name.replace("__", ".")).write_bytes(data)
-    return snapshot
-
-
-def test_hub_model_in_the_local_cache_needs_no_network(tmp_path: Path) -> None:
-    snapshot = make_snapshot(tmp_path, model__safetensors=safetensors_bytes({}))
-    write_json(snapshot / "generation_config.json", {"top_k": 5})
-    assert catalog.resolve("org/name") == catalog.ModelFiles("org/name", snapshot, {"top_k": 5})
-    assert catalog.where("org/name") == snapshot
-
-
-def test_hub_model_has_a_short_name(tmp_path: Path) -> None:
-    snapshot = make_snapshot(tmp_path, model__safetensors=safetensors_bytes({}))
-    (tmp_path / "hub/models--org--name").rename(tmp_path / "hub/models--facebook--opt-125m")
-    snapshot = tmp_path / "hub/models--facebook--opt-125m/snapshots" / snapshot.name
-    assert catalog.resolve("opt-125m") == catalog.ModelFiles("opt-125m", snapshot)
-    assert catalog.where("opt-125m") == snapshot
-    with pytest.raises(ModelError, match=r"model Qwen/Qwen3-0\.6B is not in the Hugging Face cache"):
-        catalog.resolve("qwen3-0.6b")
-
-
-def test_hub_files_are_compared_with_the_hashes_that_name_them(tmp_path: Path) -> None:
-    snapshot = make_snapshot(tmp_path)
-    blobs = tmp_path / "hub/models--org--name/blobs"
-    blobs.mkdir()
-    weights, settings = safetensors_bytes({}), b"{}"
-    for name, data, digest in (
-        ("model.safetensors", weights, hashlib.sha256(weights).hexdigest()),
-        ("generation_config.json", settings, "9e26dfeeb6e641a33dae4961196235bdb965b21b"),
-    ):
-        (blobs / digest).write_bytes(data)
-        (snapshot / name).symlink_to(f"../../blobs/{digest}")
-    files = catalog.resolve("org/name")
-    assert hub.verify(snapshot) == 2
-    assert catalog.verify("org/name", files)
-
-    (blobs / "9e26dfeeb6e641a33dae4961196235bdb965b21b").write_bytes(b"[]")
-    with pytest.raises(ModelError, match=r"generation_config\.json is damaged.*models remove org/name"):
-        catalog.verify("org/name", files)
-
-
-def test_hub_model_without_safetensors_comes_with_its_bin_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are asked for only after the others were looked for."""
-    snapshot = tmp_path / "snapshot"
-    on_hub = (
-        "config.json",
-        "vocab.json",
-        "merges.txt",
-        "pytorch_model.bin",
-        "tf_model.h5",
-        "training_args.bin",
-    )
-    asked = []
-
-    def download(name: str, *, local_files_only: bool, allow_patterns: list[str], **_: Any) -> str:
-        if local_files_only:
-            raise LocalEntryNotFoundError("not here")
-        asked.append(allow_patterns)
-        snapshot.mkdir(exist_ok=True)
-        for file in on_hub:
-            if any(fnmatch(file, pattern) for pattern in allow_patterns):
-                (snapshot / file).write_text("{}")
-        return str(snapshot)
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    assert catalog.resolve("facebook/opt-125m").path == snapshot
-    assert {file.name for file in snapshot.iterdir()} == set(on_hub[:4])
-    assert "pytorch_model.bin" not in asked[0]
-
-
-@pytest.mark.parametrize("state", ["absent", "no weights", "a shard is missing", "a download was cut off"])
-def test_hub_model_that_is_not_whole_is_not_used(tmp_path: Path, state: str) -> None:
-    if state == "no weights":
-        make_snapshot(tmp_path)
-    if state == "a shard is missing":
-        snapshot = make_snapshot(tmp_path)
-        write_json(snapshot / "model.safetensors.index.json", {"weight_map": {"a": "model-1.safetensors"}})
-    if state == "a download was cut off":
-        make_snapshot(tmp_path, model__safetensors=safetensors_bytes({}))
-        (tmp_path / "hub/models--org--name/blobs").mkdir()
-        (tmp_path / "hub/models--org--name/blobs/abc.incomplete").touch()
-
-    assert catalog.where("org/name") is None
-    with pytest.raises(ModelError, match=r"org/name"):
-        catalog.resolve("org/name")
-
-
-def test_hub_that_cannot_be_asked_is_told_in_one_paragraph() -> None:
-    with pytest.raises(ModelError) as failure:
-        catalog.resolve("org/name")
-    assert str(failure.value) == (
-        "model org/name is not in the Hugging Face cache and cannot be downloaded: HF_HUB_OFFLINE forbids it:"
-        " unset that. After that, this brings it: legato models pull org/name"
-    )
-
-
-def test_absent_hub_model_says_which_command_brings_it() -> None:
-    with pytest.raises(ModelError, match=r"legato models pull org/name --revision v2"):
-        catalog.resolve("org/name", revision="v2")
 
 
 def test_folder_and_gguf_file_are_taken_as_they_are(tmp_path: Path) -> None:

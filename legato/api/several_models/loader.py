@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Protocol
 
@@ -64,6 +65,7 @@ class Stay:
     max_model_len  of the engine that was loaded last, tokens
     is_yielding  lets nobody in: it makes room for another
     is_leaving   its engine is being ended
+    download     how far its files are, if they were not here at the start
     failure      why it could not be loaded, or has ended; until retry_at nobody tries again
     """
 
@@ -79,6 +81,7 @@ class Stay:
     waiting: dict[Ticket, int] = field(default_factory=dict)  # -> number, in order of arrival
     used_at: float = -math.inf
     stays_until: float = -math.inf
+    download: str = ""
     past: EngineStats = field(default_factory=EngineStats)
     failure: str | None = None
     num_failures: int = 0
@@ -115,7 +118,7 @@ class ModelLoader:
         self.stays = [Stay(config, name) for name, config in models]
         self.has_started = False  # the first load has ended, well or not
         self.is_draining = False
-        self.preparation: str | None = "its files are looked at"  # None once the memory is shared out
+        self.is_prepared = False  # the files of all models are here, and the memory is shared out
         self.failure: LegatoError | None = None  # of all models: nothing can be served
         self._make_service = make_service
         self._limit_bytes = limit_bytes
@@ -297,9 +300,12 @@ class ModelLoader:
 
     def _plan_memory(self) -> None:
         limit_bytes = usable_memory_bytes() if self._limit_bytes is None else self._limit_bytes
-        needs = [need_of(stay.config, limit_bytes, len(self.stays), self._tell) for stay in self.stays]
+        needs = [
+            need_of(stay.config, limit_bytes, len(self.stays), partial(self._tell, stay))
+            for stay in self.stays
+        ]
         with self._changed:
-            self.preparation = None
+            self.is_prepared = True
             self._limit_bytes = limit_bytes
             for stay, need in zip(self.stays, needs, strict=True):
                 stay.need_bytes = need.num_bytes
@@ -309,9 +315,9 @@ class ModelLoader:
             ", ".join(f"{stay.name} {in_mib(stay.need_bytes)}" for stay in self.stays),
         )
 
-    def _tell(self, line: str) -> None:
+    def _tell(self, stay: Stay, line: str) -> None:
         logger.info(line)
-        self.preparation = line
+        stay.download = line
 
     def _plan_again(self, stay: Stay) -> EngineConfig | None:
         """The settings to load it with, its files as they are now; None: they need others to make room first.

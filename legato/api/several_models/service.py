@@ -95,8 +95,11 @@ class OnDemandService:
         if loader.is_draining:
             reason = "the server is shutting down"
             return ServiceState(stage="draining", is_ready=False, is_alive=True, reason=reason)
+        if not loader.is_prepared and (stay.download or stay.waiting):
+            reason = stay.download or "waits until the files of all models are here"
+            return ServiceState(stage="opening", is_ready=False, is_alive=True, reason=reason)
         if stay.waiting:
-            reason = loader.preparation or "waits for memory that other models use"
+            reason = "waits for memory that other models use"
             return ServiceState(stage="waiting", is_ready=self._is_open, is_alive=True, reason=reason)
         reason = "is loaded when it is asked for"
         return ServiceState(stage="unloaded", is_ready=self._is_open, is_alive=True, reason=reason)

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from legato.core.errors import ModelError, brief
 from legato.modelfiles import catalog, hub
 from legato.modelfiles.download.packaged_file import PackagedFile
-from legato.modelfiles.folders import packed_folder
+from legato.modelfiles.folders import packed_folder, tokenizers_folder
 from legato.modelfiles.known_models import CatalogEntry
 
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Delete a model, its parts and packed weights included. Raises ModelError for one that is not ours."""
+    """Delete a model and what was made of it. Raises ModelError for one that is not ours."""
     name = arguments.model
     try:
         num_bytes = remove(name)
@@ -44,7 +44,7 @@ def remove(name: str) -> int:
     if on_hub is not None:
         repository = hub.repository_folder(on_hub)
         _refuse_link(repository)
-        return sum(map(_delete_packed, repository.glob("snapshots/*"))) + _delete(repository)
+        return sum(map(_delete_kept, repository.glob("snapshots/*"))) + _delete(repository)
     if entry is None:
         raise ModelError(f"{name} is neither in the catalog nor a model of the hub: legato did not bring it")
     folder = entry.target.parent
@@ -52,7 +52,7 @@ def remove(name: str) -> int:
     if not folder.is_dir():
         return _delete(folder) if folder.is_symlink() else 0
     with exclusive(folder / LOCK, lambda: print(f"waiting for who downloads {name}", file=sys.stderr)):
-        return _delete_packed(entry.target) + sum(map(_delete, _brought(entry)))
+        return _delete_kept(entry.target) + sum(map(_delete, _brought(entry)))
 
 
 def _brought(entry: CatalogEntry) -> set[Path]:
@@ -75,9 +75,11 @@ def _refuse_link(folder: Path) -> None:
         )
 
 
-def _delete_packed(weights: Path) -> int:
-    """What starts have kept of a file or folder of weights, by its name; another of that name packs again."""
-    return sum(map(_delete, packed_folder().glob(f"{glob.escape(weights.stem)}-*.packed")))
+def _delete_kept(weights: Path) -> int:
+    """What starts have made of weights, by their name; others of that name make it anew."""
+    stem = glob.escape(weights.stem)
+    packed, tokenizers = packed_folder().glob(f"{stem}-*.packed"), tokenizers_folder().glob(f"{stem}-*.json")
+    return sum(map(_delete, (*packed, *tokenizers)))
 
 
 def _delete(path: Path) -> int:

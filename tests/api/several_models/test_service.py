@@ -75,6 +75,8 @@ def test_who_waits_at_the_start_is_told_of_downloads(client: TestClient, loading
     loading.has_files.clear()
     ticket = loading.ask(loading.a)
     wait_for(lambda: client.get("/ready").json()["reason"] == "downloading a")
+    others = [each["stage"] for each in client.get("/ready").json()["models"][1:]]
+    assert others == ["unloaded", "unloaded"]
     assert client.get("/health").status_code == 200
     loading.has_files.set()
     ticket.result(PATIENCE_S)

@@ -20,11 +20,15 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     target = next(iter(catalog.entries())).target
     (target.parent / ".parts/half").mkdir(parents=True)
     (target.parent / ".parts/half/piece").write_bytes(bytes(1_000_000))
-    target.write_bytes(bytes(2_000_000))
+    target.write_bytes(bytes(2_500_000))
     packed = tmp_path / "home/packed"
     packed.mkdir()
     (packed / f"{target.stem}-0123456789ab.packed").write_bytes(bytes(4_000_000))
     (packed / "abc-0123456789ab.packed").write_bytes(bytes(8_000_000))
+    tokenizers = tmp_path / "home/tokenizers"
+    tokenizers.mkdir()
+    (tokenizers / f"{target.stem}-0123456789ab.json").write_bytes(bytes(500_000))
+    (tokenizers / "other-0123456789ab.json").write_bytes(bytes(500_000))
     blob = tmp_path / "hub/models--org--name/blobs/1"
     blob.parent.mkdir(parents=True)
     blob.write_bytes(bytes(16_000_000))
@@ -38,12 +42,12 @@ def files_of(folder: Path) -> set[str]:
     return {path.name for path in folder.rglob("*") if path.is_file()}
 
 
-def test_packaged_model_goes_with_its_parts_and_packed_weights(
+def test_packaged_model_goes_with_its_parts_and_what_was_made_of_it(
     caches: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["models", "remove", DEFAULT_MODEL]) == 0
-    assert capsys.readouterr().err == f"removed {DEFAULT_MODEL}: 7 MB\n"
-    assert files_of(caches / "home") == {".lock", "abc-0123456789ab.packed"}
+    assert capsys.readouterr().err == f"removed {DEFAULT_MODEL}: 8 MB\n"
+    assert files_of(caches / "home") == {".lock", "abc-0123456789ab.packed", "other-0123456789ab.json"}
     assert files_of(caches / "hub") == {"1", "model.safetensors"}
 
     assert main(["models", "remove", DEFAULT_MODEL]) == 1

@@ -5,7 +5,7 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,7 +21,7 @@ class LocalHub:
     folder     the files of the model
     cut_after  bytes of a large file after which a connection ends, once; None = never
     damages    sends large files of the right length and with other bytes
-    is_open    large files are sent once it is set
+    is_open    `held`, else large files, are sent once it is set
     asked      files that were sent, each with the Range that was asked for
     """
 
@@ -29,6 +29,7 @@ class LocalHub:
     folder: Path
     cut_after: int | None = None
     damages: bool = False
+    held: str = ""
     is_open: threading.Event = field(default_factory=threading.Event)
     asked: list[tuple[str, str | None]] = field(default_factory=list)
     url: str = ""
@@ -80,12 +81,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not with_body:
             return
         self.hub.asked.append((file.name, wanted))
-        if is_large:
+        if file.name == self.hub.held or (is_large and not self.hub.held):
             self.hub.is_open.wait()
         body = bytes(len(content) - start) if is_large and self.hub.damages else content[start:]
         if is_large and self.hub.cut_after is not None:
             body, self.hub.cut_after = body[: self.hub.cut_after], None
-        self.wfile.write(body)
+        with suppress(BrokenPipeError, ConnectionResetError):  # of a client that was killed
+            self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:
         pass

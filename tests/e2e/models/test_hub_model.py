@@ -1,6 +1,7 @@
 """A tiny OPT as it lies on the hub: pulled, served and asked, with no other file than the hub has."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.oracle
 
 NAME = "facebook/opt-tiny"
 FOUR_FILES = {"pytorch_model.bin", "config.json", "vocab.json", "merges.txt"}
+LEGATO = (sys.executable, "-m", "legato")
 PROMPT = "The capital of France is"
 
 
@@ -59,8 +61,9 @@ def pull() -> "subprocess.CompletedProcess[str]":
 
 
 def models(action: str, *flags: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "legato", "models", action, NAME, *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [*LEGATO, "models", action, NAME, *flags], capture_output=True, text=True, timeout=60
+    )
 
 
 @pytest.mark.usefixtures("surroundings")
@@ -116,8 +119,14 @@ def test_server_that_downloads_its_model_is_alive_and_holds_requests(hub: LocalH
 @pytest.mark.usefixtures("surroundings")
 def test_server_ends_in_the_middle_of_its_download(hub: LocalHub, tmp_path: Path) -> None:
     hub.is_open.clear()
-    server = start_server(tmp_path, Path(NAME), app=None, answers="/health")
-    end_server(server)
+    server = start_server(tmp_path, Path(NAME), app=None, answers="/health", max_num_queued_reqs=1)
+    with ThreadPoolExecutor(2) as clients:
+        calls = [clients.submit(server.post, "/v1/completions", {"prompt": PROMPT}) for _ in range(2)]
+        wait_until(lambda: any(call.done() for call in calls))  # one of them finds no room
+        end_server(server)
+        answers = [call.result() for call in calls]
+    codes = sorted((status, answer["error"]["code"]) for status, answer in answers)
+    assert codes == [(429, "queue_full"), (503, "shutting_down")]
     assert server.process.returncode == 0
     assert "end: SIGTERM" in server.log.read_text()
 
@@ -128,6 +137,34 @@ def test_connection_that_breaks_off_is_made_again(hub: LocalHub) -> None:
     pulled = pull()
     assert pulled.returncode == 0, pulled.stderr
     assert [name for name, _ in hub.asked].count("pytorch_model.bin") == 2
+
+
+@pytest.mark.parametrize("held", ["pytorch_model.bin", "merges.txt"])
+@pytest.mark.usefixtures("surroundings")
+def test_download_that_was_killed_is_gone_on_with_and_leaves_nothing(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: str
+) -> None:
+    hub.held = held
+    hub.is_open.clear()
+    repository = tmp_path / "hf/hub/models--facebook--opt-tiny"
+    with subprocess.Popen([*LEGATO, "models", "pull", NAME], stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_until(lambda: len(list(repository.glob("snapshots/*/*"))) == 3)
+            wait_until(lambda: list(repository.glob("blobs/*.incomplete")))
+        finally:
+            process.kill()
+    shutil.rmtree(
+        repository / "trees", ignore_errors=True
+    )  # which not every version of huggingface_hub writes
+    hub.is_open.set()
+    hub.asked.clear()
+    pulled = pull()
+    assert pulled.returncode == 0, pulled.stderr
+    assert [name for name, _ in hub.asked] == [held]
+    assert not list(repository.glob("blobs/*.incomplete"))
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "is here already" in pull().stderr
 
 
 @pytest.mark.usefixtures("surroundings")
@@ -142,8 +179,18 @@ def test_file_that_is_not_the_hubs_is_deleted_and_named(hub: LocalHub) -> None:
     assert pull().returncode == 0
 
 
+@pytest.mark.parametrize("is_part_here", [False, True])
 @pytest.mark.usefixtures("surroundings")
-def test_hub_that_is_not_there_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_that_is_not_there_is_told_with_the_remedy(
+    opt: tuple[Path, OPTForCausalLM], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_part_here: bool
+) -> None:
+    if is_part_here:
+        repository = tmp_path / "hf/hub/models--facebook--opt-tiny"
+        snapshot = repository / "snapshots" / COMMIT
+        snapshot.mkdir(parents=True)
+        (repository / "refs").mkdir()
+        (repository / "refs/main").write_text(COMMIT)
+        shutil.copy(opt[0] / "config.json", snapshot)
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     pulled = pull()
     assert pulled.returncode == 1

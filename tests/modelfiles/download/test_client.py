@@ -1,6 +1,8 @@
 """The package client: asked for exactly one hashed wheel, and what it says when it fails."""
 
 import os
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -146,3 +148,21 @@ def test_pip_itself_brings_a_wheel_from_an_index_that_wants_a_name(
         SimpleIndex(client_settings())
     client.bring_by_client(wheel, folder, REASON)
     assert (folder / "tiny/piece").read_bytes() == CONTENT
+
+
+def test_pip_ends_with_the_process_that_was_killed_in_the_middle_of_a_download(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as index:  # it accepts, and answers nothing
+        index.settimeout(30)
+        url = f"http://user:secret@127.0.0.1:{index.getsockname()[1]}/simple"
+        surroundings = {"PIP_INDEX_URL": url, "PIP_CONFIG_FILE": "/dev/null", "LEGATO_HOME": str(tmp_path)}
+        surroundings |= {"no_proxy": "127.0.0.1"}
+        pull = [sys.executable, "-m", "legato", "models", "pull", "smollm2-135m-instruct"]
+        with subprocess.Popen(pull, env=os.environ | surroundings, stderr=subprocess.DEVNULL) as process:
+            try:
+                pip, _ = index.accept()
+            finally:
+                process.kill()
+        with pip:
+            pip.settimeout(30)
+            while pip.recv(1 << 16):  # what it asks for; then its end
+                pass

