@@ -1,0 +1,44 @@
+"""Engines that meet a fault while they load their model: which of them are started again."""
+
+from pathlib import Path
+
+import pytest
+
+from legato.core.config import EngineConfig
+from legato.core.errors import NotReadyError
+from legato.ipc.client import ProcessClient
+from legato.ipc.engine_client import EngineStage
+from legato.ipc.supervisor import EngineProcess, RestartBudget, start_engine
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "num_engines"),
+    [
+        ("TypeError", r"tiny: the model could not be loaded \(TypeError: a planted fault\); see the log", 1),
+        ("MemoryError", r"the engine process has ended \(exit code 1\)", 2),
+    ],
+)
+def test_of_faults_while_a_model_loads_want_of_memory_alone_is_tried_again(
+    tiny_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    fault: str,
+    reason: str,
+    num_engines: int,
+) -> None:
+    monkeypatch.setenv("LEGATO_TEST_FAULT", fault)
+    started: list[EngineProcess] = []
+
+    def spawn() -> EngineProcess:
+        started.append(start_engine("tests.ipc.faulty_loading"))
+        return started[-1]
+
+    budget = RestartBudget(delays_s=[0.0])
+    client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=spawn, budget=budget)
+    client.start()
+    with pytest.raises(NotReadyError, match=reason):
+        client.wait_ready(30)
+    assert client.status.stage is EngineStage.FAILED
+    assert len(started) == num_engines
+    assert capfd.readouterr().err.count("Traceback") == num_engines
+    client.close()
