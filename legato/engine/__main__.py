@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from legato.core.errors import LegatoError
+from legato.core.errors import LegatoError, brief
 from legato.engine.loop import run
 from legato.ipc.channel import Channel, ChannelClosedError, engine_end
 from legato.ipc.messages import Progress, Ready, Shutdown, Start, StartFailed, ToEngine
@@ -63,6 +63,14 @@ def serve(channel: Channel[ToEngine], board: ProgressBoard) -> str:
     except (LegatoError, OSError) as error:
         channel.send([StartFailed(error=str(error))])
         return "the start failed"  # the API process says why
+    except MemoryError:
+        raise  # the next engine may have more
+    except Exception as error:  # a fault of our own, which another engine would have as well
+        logger.exception("%s could not be loaded", start.config.model)
+        reason = brief(f"{type(error).__name__}: {error}")
+        text = f"{start.config.model}: the model could not be loaded ({reason}); see the log"
+        channel.send([StartFailed(error=text)])
+        return "the start failed"
     channel.send(
         [
             Ready(

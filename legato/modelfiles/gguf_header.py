@@ -107,6 +107,9 @@ class Texts(Sequence[str]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and self._texts == list(other)
 
+    def __repr__(self) -> str:
+        return f"{self._count} texts"
+
     __hash__ = None  # type: ignore[assignment]  # like a list
 
     def position(self, text: str) -> int | None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,15 +56,23 @@ TEXT_PARTS = {  # of models that see images too; the defaults are those of trans
     ),
 }
 
+MAX_ID_DIGITS = 9
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON writes half of a surrogate pair
+
 logger = logging.getLogger(__name__)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a file that holds one JSON object. Raises ModelError naming the file."""
     try:
-        value = json.loads(path.read_bytes())
+        data = path.read_bytes()
+        value = json.loads(data.decode(json.detect_encoding(data)))
+        if _HALF.search(data):  # of a pair, or of none
+            json.dumps(value, ensure_ascii=False).encode()
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeError as error:
+        raise ModelError(f"{path} holds text that is no Unicode: {error}") from error
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not JSON: {error}") from error
     if not isinstance(value, dict):
@@ -73,6 +82,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_json_if_present(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
+
+
+def table_of(settings: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any]:
+    """An object among a file's settings; {} where there is none. Raises ModelError for anything else."""
+    value = settings.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise ModelError(f"{file}: {name} is {brief(repr(value))}, not an object")
+    return value or {}
 
 
 def read_hf_config(path: Path) -> ModelConfig:
@@ -94,9 +111,13 @@ def read_hf_config(path: Path) -> ModelConfig:
         settings=settings,
         vocab_size=_vocab_size(settings),
         eos_ids=frozenset(
-            [*_ids(settings, "eos_token_id"), *_ids(generation, "eos_token_id"), *_tokenizer_eos_ids(path)]
+            [
+                *_ids(settings, "eos_token_id", "config.json"),
+                *_ids(generation, "eos_token_id", "generation_config.json"),
+                *_tokenizer_eos_ids(path),
+            ]
         ),
-        bos_id=next(_ids(settings, "bos_token_id"), None),
+        bos_id=next(_ids(settings, "bos_token_id", "config.json"), None),
         sampling_defaults=read_sampling_defaults(path),
     )
 
@@ -137,34 +158,32 @@ def _vocab_size(config: Mapping[str, Any]) -> Any:
     return config["vocab_size"]
 
 
-def _ids(config: Mapping[str, Any], name: str) -> Iterator[int]:
+def _ids(config: Mapping[str, Any], name: str, file: str) -> Iterator[int]:
     value = config.get(name)
     for token_id in value if isinstance(value, list) else [value]:
         if type(token_id) is int and token_id >= 0:
             yield token_id
         elif token_id is not None:
-            raise ModelError(f"{name} is {value!r}: neither an id nor a list of ids")
+            raise ModelError(f"{file}: {name} is {value!r}: neither an id nor a list of ids")
 
 
 def _tokenizer_eos_ids(path: Path) -> Iterator[int]:
-    settings = read_json_if_present(path / "special_tokens_map.json")
-    settings |= read_json_if_present(path / "tokenizer_config.json")
-    text = token_text(settings.get("eos_token"))
+    """Of the text that the tokenizer's settings call the end."""
+    file = path / "tokenizer_config.json"
+    settings = read_json_if_present(file)
+    text = token_text((read_json_if_present(path / "special_tokens_map.json") | settings).get("eos_token"))
     if text is None:
         return
-    try:
-        added = settings.get("added_tokens_decoder") or {}
-        known = {token_text(token): int(token_id) for token_id, token in added.items()}
-        if text not in known:
-            known = _ids_by_text(read_json_if_present(path / "tokenizer.json"))
-        if not known:
-            known.update(read_json_if_present(path / "vocab.json"))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelError(
-            f"the tokenizer's files in {path} do not list their added tokens: {error!r}"
-        ) from error
+    added = table_of(settings, "added_tokens_decoder", file)
+    known: dict[str | None, Any] = {token_text(token): token_id for token_id, token in added.items()}
+    if text not in known:
+        file = path / "tokenizer.json"
+        known = _ids_by_text(read_json_if_present(file), file)
+    if not known:
+        file = path / "vocab.json"
+        known.update(read_json_if_present(file))
     if text in known:
-        yield known[text]
+        yield token_id_of(known[text], file)
 
 
 def token_text(token: Any) -> str | None:
@@ -173,10 +192,22 @@ def token_text(token: Any) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def _ids_by_text(tokenizer: Mapping[str, Any]) -> dict[str | None, int]:
-    vocab = (tokenizer.get("model") or {}).get("vocab")
-    known: dict[str | None, int] = dict(vocab) if isinstance(vocab, dict) else {}
-    known.update({token_text(token): token["id"] for token in tokenizer.get("added_tokens") or ()})
+def token_id_of(value: Any, file: Path) -> int:
+    """An id that the file gives a token; keys are texts. Raises ModelError."""
+    if isinstance(value, str) and value.isdecimal() and len(value) <= MAX_ID_DIGITS:
+        return int(value)
+    if type(value) is int and 0 <= value < 10**MAX_ID_DIGITS:
+        return value
+    raise ModelError(f"{file} gives a token the id {brief(repr(value))}")
+
+
+def _ids_by_text(tokenizer: Mapping[str, Any], file: Path) -> dict[str | None, Any]:
+    vocab = table_of(tokenizer, "model", file).get("vocab")
+    known: dict[str | None, Any] = dict(vocab) if isinstance(vocab, dict) else {}  # others have lists
+    tokens = tokenizer.get("added_tokens") or []
+    if not isinstance(tokens, list) or not all(isinstance(token, dict) for token in tokens):
+        raise ModelError(f"{file}: added_tokens is {brief(repr(tokens))}, not a list of objects")
+    known.update({token_text(token): token.get("id") for token in tokens})
     return known
 
 

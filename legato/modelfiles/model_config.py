@@ -33,7 +33,8 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         if type(self.vocab_size) is not int or not 1 <= self.vocab_size <= MAX_SIZE:
-            raise ModelError(f"vocab_size is {self.vocab_size!r}, not a whole number from 1 to {MAX_SIZE}")
+            shown = brief(repr(self.vocab_size))
+            raise ModelError(f"{self.source}: vocab_size is {shown}, not a whole number from 1 to {MAX_SIZE}")
 
 
 def read_model_config(path: Path) -> ModelConfig:

@@ -1,12 +1,12 @@
 """Which files hold the weights of a model: safetensors, else pytorch_model.bin; the parts of a .gguf file."""
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from legato.core.errors import ConfigError, ModelError
+from legato.modelfiles.hf_config import read_json
 
 _PART_NAME = re.compile(r"(?P<name>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII | re.DOTALL)
 MAX_NAME_CHARS = 256
@@ -48,13 +48,12 @@ def files_of(folder: Path, layout: WeightLayout) -> list[Path]:
 
 def read_weight_map(index: Path) -> dict[str, str]:
     """Tensor name -> the name of its shard. Raises ModelError for an unusable index."""
-    try:
-        weight_map = json.loads(index.read_bytes())["weight_map"]
-        if all(isinstance(name, str) and _is_file_name(name) for name in weight_map.values()):
-            return dict(weight_map)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelError(f"{index} holds no readable weight_map: {error}") from error
-    raise ModelError(f"{index}: a shard must be the name of a file in the same folder")
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise ModelError(f"{index} holds no readable weight_map, tensors and their files; download it again")
+    if not all(isinstance(name, str) and _is_file_name(name) for name in weight_map.values()):
+        raise ModelError(f"{index}: a shard must be the name of a file in the same folder")
+    return weight_map
 
 
 def gguf_parts(path: Path) -> list[Path]:

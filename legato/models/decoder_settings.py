@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from legato.models.decoder import DecoderConfig, Layer, Mixture
-from legato.models.rope import read_rope
+from legato.models.rope import FULL, SLIDING, read_rope
 from legato.models.settings import Settings
 from legato.program.ops import Activation, RopeConfig
 
@@ -20,7 +20,6 @@ ACTIVATIONS = {
     "gelu_fast": Activation.GELU_TANH,
     "relu": Activation.RELU,
 }
-FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def read_decoder(settings: Settings, *, is_tied: bool = False, **parts: Any) -> DecoderConfig:
@@ -96,20 +95,17 @@ def read_layers(
     local_rope  None: `rope`
     """
     num_layers = read_num_layers(settings)
-    kinds = settings.get("layer_types") or [SLIDING if is_local(each) else FULL for each in range(num_layers)]
-    if len(kinds) < num_layers or not {FULL, SLIDING}.issuperset(kinds):
-        raise settings.error(
-            f"layer_types = {kinds!r} is not supported: each of {num_layers} layers is {FULL} or {SLIDING}"
-        )
+    by_rule = [SLIDING if is_local(each) else FULL for each in range(num_layers)]
+    kinds = settings.each("layer_types", (FULL, SLIDING), by_rule)
     local = Layer(local_rope or rope, window)
-    return tuple(local if kind == SLIDING else Layer(rope) for kind in kinds[:num_layers])
+    return tuple(local if kind == SLIDING else Layer(rope) for kind in kinds)
 
 
 def read_window(settings: Settings, *, default: int | None = None) -> int | None:
     """sliding_window; null, and 0, mean none."""
     if not settings.has("sliding_window"):
         return default
-    return settings.whole("sliding_window") if settings.get("sliding_window") else None
+    return None if settings.get("sliding_window") in (None, 0) else settings.whole("sliding_window")
 
 
 def read_mixture(

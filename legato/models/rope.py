@@ -8,6 +8,8 @@ from typing import Any
 from legato.models.settings import Settings
 from legato.program.ops import RopeConfig
 
+FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers
+
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
@@ -39,13 +41,19 @@ def plain_frequencies(width: int, theta: float) -> tuple[float, ...]:
 
 def rope_parameters(settings: Settings) -> Mapping[str, Any]:
     """What rope_scaling or rope_parameters says, its newer name: of all layers, or by kind of layer."""
-    found: dict[str, Any] = {}
+    found: Mapping[str, Any] = {}
     for name in ("rope_parameters", "rope_scaling"):
-        value = settings.get(name, {})
-        if not isinstance(value, dict):
-            raise settings.error(f"{name} = {value!r} is not supported: it is no object")
-        found = value or found
+        found = settings.table(name) or found
     return found
+
+
+def rope_parameters_by_kind(settings: Settings) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Those of layers that see all, and of those in a window; what is said of no kind is of the former."""
+    given = rope_parameters(settings)
+    if not given.keys() & {FULL, SLIDING}:
+        return given, {}
+    by_kind = Settings(given, f"{settings.source}: {_rope_key(settings)}")
+    return by_kind.table(FULL), by_kind.table(SLIDING)
 
 
 def _rope_key(settings: Settings) -> str:
@@ -165,8 +173,7 @@ def _yarn_magnitude(rope: Settings, factor: float) -> float:
     def magnitude(scale: float) -> float:
         return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1
 
-    scale, scale_all = rope.get("mscale", 0), rope.get("mscale_all_dim", 0)
-    if scale and scale_all:
+    if all(rope.get(name) not in (None, 0) for name in ("mscale", "mscale_all_dim")):
         return magnitude(rope.number("mscale")) / magnitude(rope.number("mscale_all_dim"))
     return magnitude(1.0)
 

@@ -2,8 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, TypeVar
 
 from legato.core.errors import ModelError, brief
 from legato.modelfiles.model_config import MAX_SIZE
@@ -66,6 +66,8 @@ HARMLESS = frozenset({
     "unsloth_version", "use_bfloat16", "use_cache", "vocab_size",
 })  # fmt: skip
 
+T = TypeVar("T")
+
 logger = logging.getLogger(__name__)
 
 
@@ -90,11 +92,16 @@ class Settings:
         """Whether there is such a setting, be it null."""
         return name in self._values
 
-    def whole(self, name: str, default: int | None = None, *, most: int = MAX_SIZE) -> int:
-        """A positive whole number, bounded before anything of its size is made."""
+    def either(self, *names: str) -> str:
+        """Of a setting's names, the one that the file has; the first where it has none."""
+        self._read.update(names)
+        return next((name for name in names if self._values.get(name) is not None), names[0])
+
+    def whole(self, name: str, default: int | None = None, *, least: int = 1, most: int = MAX_SIZE) -> int:
+        """A whole number, positive unless `least` is less, bounded before anything of its size is made."""
         value = self._required(name, default)
-        if type(value) is not int or not 1 <= value <= most:
-            raise self.error(f"{name} is {value!r}, not a whole number from 1 to {most}")
+        if type(value) is not int or not least <= value <= most:
+            raise self.error(f"{name} is {value!r}, not a whole number from {least} to {most}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
@@ -111,6 +118,23 @@ class Settings:
         value = self.get(name, default)
         if type(value) is not bool:
             raise self.error(f"{name} is {value!r}, neither true nor false")
+        return value
+
+    def each(self, name: str, known: Collection[T], default: list[T]) -> list[T]:
+        """A list of known values, of which as many count as there are in the default; so is [] read."""
+        values = self.get(name, default)
+        if not isinstance(values, list) or any(value not in known for value in values):
+            raise self.error(f"{name} is no list of {' and '.join(map(repr, known))}: {values!r}")
+        values = values or default
+        if len(values) < len(default):
+            raise self.error(f"{name} is of {len(values)} layers, not {len(default)}")
+        return values[: len(default)]
+
+    def table(self, name: str) -> Mapping[str, Any]:
+        """An object, to be read as settings of its own; {} where there is none."""
+        value = self.get(name, {})
+        if not isinstance(value, Mapping):
+            raise self.error(f"{name} = {value!r} is not supported: it is no object")
         return value
 
     def choice(self, name: str, known: Iterable[str], default: str | None = None) -> str:

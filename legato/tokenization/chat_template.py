@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,13 +120,13 @@ def load_chat_template(path: Path, override: Path | None = None) -> ChatTemplate
     override  a file with the template's source, to use instead
     Raises ModelError when it cannot be read.
     """
+    own_sources: Callable[[], dict[str, str]]  # called unless there is another: they may be what is broken
     if path.is_dir():
-        special_tokens, sources = special_tokens_of_folder(path), _sources_in_folder(path)
+        special_tokens, own_sources = special_tokens_of_folder(path), partial(_sources_in_folder, path)
     else:
         metadata = read_gguf_header(path).metadata
-        special_tokens, sources = special_tokens_of_gguf(metadata), _sources_in_gguf(metadata)
-    if override is not None:
-        sources = {DEFAULT: _read_text(override)}
+        special_tokens, own_sources = special_tokens_of_gguf(metadata), partial(_sources_in_gguf, metadata)
+    sources = own_sources() if override is None else {DEFAULT: _read_text(override)}
     if sources and DEFAULT not in sources:
         logger.warning("%s: no chat template is named default, only %s", path, ", ".join(sources))
     if DEFAULT not in sources:
@@ -138,19 +139,33 @@ def load_chat_template(path: Path, override: Path | None = None) -> ChatTemplate
 
 def _sources_in_folder(folder: Path) -> dict[str, str]:
     """By name."""
-    sources = {}
+    sources: dict[str, str] = {}
     if (folder / "chat_template.jinja").is_file():
         sources[DEFAULT] = _read_text(folder / "chat_template.jinja")
     else:
-        declared = read_json_if_present(folder / "tokenizer_config.json").get("chat_template")
-        if declared is None:
-            declared = read_json_if_present(folder / "chat_template.json").get("chat_template")
-        if isinstance(declared, list):
-            declared = {item.get("name"): item.get("template") for item in declared if isinstance(item, dict)}
-        named = declared if isinstance(declared, dict) else {DEFAULT: declared}
-        sources = {str(name): source for name, source in named.items() if isinstance(source, str)}
+        for file in (folder / "tokenizer_config.json", folder / "chat_template.json"):
+            declared = read_json_if_present(file).get("chat_template")
+            if declared is not None:
+                sources = _declared(declared, file)
+                break
     more = {file.stem: _read_text(file) for file in sorted(folder.glob("additional_chat_templates/*.jinja"))}
     return sources | more
+
+
+def _declared(templates: Any, file: Path) -> dict[str, str]:
+    """By name: one text, or a list of named ones. Raises ModelError for anything else."""
+    if isinstance(templates, str):
+        return {DEFAULT: templates}
+    if isinstance(templates, list) and all(isinstance(item, dict) for item in templates):
+        pairs = [(item.get("name"), item.get("template")) for item in templates]
+    else:
+        pairs = list(templates.items()) if isinstance(templates, dict) else [(None, None)]
+    if all(isinstance(part, str) for pair in pairs for part in pair):
+        return dict(pairs)
+    raise ModelError(
+        f"{file}: chat_template is neither a text nor a list of texts with names: {brief(repr(templates))}."
+        " Give another by --chat-template FILE"
+    )
 
 
 def _sources_in_gguf(metadata: Mapping[str, Any]) -> dict[str, str]:

@@ -279,7 +279,10 @@ def _checked_groups(
 ) -> list[Mapping[str, Any]]:
     """How the weights of each group are quantised. How inputs are is not asked."""
     checked = []
-    for name, group in groups.items() if isinstance(groups, dict) else ():
+    if groups is not None and not isinstance(groups, dict):
+        text = f"quantization_config.config_groups is {groups!r}, not an object: {REMEDY}"
+        raise ModelError(f"{source}: {brief(text)}")
+    for name, group in (groups or {}).items():
         weights: Any = group.get("weights") if isinstance(group, dict) else None
         for setting, known in wanted.items():
             value = weights.get(setting) if isinstance(weights, dict) else None

@@ -27,11 +27,12 @@ Replies = SimpleQueue[Reply]
 class Engines:
     """Starts engines and remembers them, so that a test can kill the one that runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "legato.engine") -> None:
         self.started: list[EngineProcess] = []
+        self._module = module
 
     def __call__(self) -> EngineProcess:
-        self.started.append(start_engine())
+        self.started.append(start_engine(self._module))
         return self.started[-1]
 
 
@@ -319,6 +320,34 @@ def test_who_waits_for_the_start_is_told_of_its_end_and_may_leave(tiny_model: Pa
     assert isinstance(client.when_ready().exception(0), ClosedError)
     with pytest.raises(ClosedError):
         client.query_stats(lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "num_engines"),
+    [
+        ("TypeError", r"tiny: the model could not be loaded \(TypeError: a planted fault\); see the log", 1),
+        ("MemoryError", r"the engine process has ended \(exit code 1\)", 2),
+    ],
+)
+def test_of_faults_while_a_model_loads_want_of_memory_alone_is_tried_again(
+    tiny_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    fault: str,
+    reason: str,
+    num_engines: int,
+) -> None:
+    monkeypatch.setenv("LEGATO_TEST_FAULT", fault)
+    engines = Engines("tests.ipc.faulty_loading")
+    budget = RestartBudget(delays_s=[0.0])
+    client = ProcessClient(EngineConfig(model=str(tiny_model)), spawn=engines, budget=budget)
+    client.start()
+    with pytest.raises(NotReadyError, match=reason):
+        client.wait_ready(30)
+    assert client.status.stage is EngineStage.FAILED
+    assert len(engines.started) == num_engines
+    assert capfd.readouterr().err.count("Traceback") == num_engines
+    client.close()
 
 
 def test_model_that_cannot_be_loaded_fails_the_start_with_its_reason(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Settings of a model: read from either format, and nothing that would change the computation is ignored."""
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -131,11 +132,33 @@ def test_gguf_that_cannot_be_served_is_refused(
     assert str(tmp_path) in str(refusal.value)
 
 
-def test_tokenizer_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="do not list their added tokens"):
-        read_folder(
-            tmp_path, config=TINY_LLAMA, tokenizer_config={"eos_token": "x", "added_tokens_decoder": [1]}
-        )
+@pytest.mark.parametrize(
+    ("file", "settings", "complaint"),
+    [
+        ("tokenizer_config", {"added_tokens_decoder": [1]}, "added_tokens_decoder is [1], not an object"),
+        ("tokenizer_config", {"added_tokens_decoder": {"-1": "x"}}, "gives a token the id '-1'"),
+        ("tokenizer", {"added_tokens": {"x": 1}}, "added_tokens is {'x': 1}, not a list of objects"),
+        ("tokenizer", {"added_tokens": [{"content": "x"}]}, "gives a token the id None"),
+        ("tokenizer", {"model": [1]}, "model is [1], not an object"),
+        ("vocab", {"x": [2]}, "gives a token the id [2]"),
+        ("generation_config", {"eos_token_id": "x"}, "eos_token_id is 'x'"),
+    ],
+)
+def test_settings_that_say_no_end_are_named(
+    tmp_path: Path, file: str, settings: dict[str, Any], complaint: str
+) -> None:
+    files: dict[str, Any] = {"config": TINY_LLAMA, "special_tokens_map": {"eos_token": "x"}, file: settings}
+    with pytest.raises(ModelError, match=re.escape(complaint)) as refusal:
+        read_folder(tmp_path, **files)
+    assert f"{file}.json" in str(refusal.value)
+
+
+def test_a_vocabulary_that_is_a_list_is_not_searched_for_the_end(tmp_path: Path) -> None:
+    unigram = {"model": {"type": "Unigram", "vocab": [["x", 0.0]]}}
+    folder = read_folder(
+        tmp_path, config=TINY_LLAMA, tokenizer=unigram, special_tokens_map={"eos_token": "x"}
+    )
+    assert folder.eos_ids == {TINY_LLAMA["eos_token_id"]}
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", "[" * 100_000])

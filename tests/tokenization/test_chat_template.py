@@ -345,6 +345,22 @@ def test_model_without_a_template_has_none(tmp_path: Path, caplog: pytest.LogCap
     assert "no chat template is named default, only rag" in caplog.text
 
 
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "chat_template.json"])
+@pytest.mark.parametrize(
+    "templates", [7, [7], [{"name": [1], "template": {}}], [{"name": "default"}], {"default": None}]
+)
+def test_a_template_that_is_no_text_is_refused_unless_there_is_another(
+    tmp_path: Path, file: str, templates: Any
+) -> None:
+    write_json(tmp_path / file, {"chat_template": templates})
+    with pytest.raises(ModelError, match=r"json: chat_template is neither .* by --chat-template FILE"):
+        load_chat_template(tmp_path)
+    (tmp_path / "other.jinja").write_text("T")
+    other = load_chat_template(tmp_path, tmp_path / "other.jinja")
+    assert other is not None
+    assert other.source == "T"
+
+
 def test_missing_override_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"cannot read the chat template .*none\.jinja"):
         load_chat_template(tmp_path, tmp_path / "none.jinja")

@@ -250,6 +250,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "packed 8 bits": (packed_config(num_bits=8), "group_0.weights.num_bits is 8, and only 4"),
     "packed floats": (packed_config(type="float"), "group_0.weights.type is 'float'"),
     "packed blocks": (packed_config(strategy="block"), "group_0.weights.strategy is 'block'"),
+    "groups in a list": (INT8 | {"config_groups": [7]}, r"config_groups is \[7\], not an object"),
     "rotated": (packed_config() | {"transform_config": {"config_groups": {"u": {}}}}, "transform_config is"),
     "int4 in int8's format": (
         INT8 | {"config_groups": {"g": {"weights": {"num_bits": 4, "type": "int"}}}},

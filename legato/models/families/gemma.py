@@ -21,7 +21,7 @@ from legato.models.names import (
     adding_one,
     layer_tensors,
 )
-from legato.models.rope import rope_parameters
+from legato.models.rope import rope_parameters_by_kind
 from legato.models.settings import Settings
 
 
@@ -36,11 +36,8 @@ def describe_gemma2(settings: Settings) -> Described:
 def describe_gemma3(settings: Settings) -> Described:
     """Five layers in six in a window, with a rotation of their own; heads of q and k are normed."""
     window = read_window(settings, default=4096)
-    pattern = settings.whole("sliding_window_pattern", settings.get("_sliding_window_pattern", 6))
-    given = rope_parameters(settings)
-    is_by_kind = bool(given.keys() & {"full_attention", "sliding_attention"})
-    whole = given.get("full_attention") or {} if is_by_kind else given
-    local = given.get("sliding_attention") or {} if is_by_kind else {}
+    pattern = settings.whole(settings.either("sliding_window_pattern", "_sliding_window_pattern"), 6)
+    whole, local = rope_parameters_by_kind(settings)
     local_theta = settings.number("rope_local_base_freq", 10_000.0)
     layers = read_layers(
         settings,

@@ -11,20 +11,20 @@ from legato.models.settings import Settings
 
 def describe(settings: Settings) -> Described:
     """Settings have names of their own in config.json, but not in a .gguf file."""
-    hidden_size = settings.whole("n_embd", settings.get("hidden_size"))
-    num_heads = settings.whole("n_head", settings.get("num_attention_heads"))
+    hidden_size = settings.whole(settings.either("n_embd", "hidden_size"))
+    num_heads = settings.whole(settings.either("n_head", "num_attention_heads"))
     if hidden_size % (2 * num_heads):
         raise settings.error(f"n_embd {hidden_size} does not divide into {num_heads} even heads")
     settings.refuse("scale_attn_weights", True)
     settings.get("n_ctx")  # an older name of n_positions
     config = LearnedDecoderConfig(
         hidden_size=hidden_size,
-        intermediate_size=settings.whole("n_inner", settings.get("intermediate_size", 4 * hidden_size)),
+        intermediate_size=settings.whole(settings.either("n_inner", "intermediate_size"), 4 * hidden_size),
         embedding_size=hidden_size,
-        num_layers=settings.whole("n_layer", settings.get("num_hidden_layers"), most=MAX_LAYERS),
+        num_layers=settings.whole(settings.either("n_layer", "num_hidden_layers"), most=MAX_LAYERS),
         num_heads=num_heads,
         vocab_size=settings.whole("vocab_size"),
-        max_position=settings.whole("n_positions", settings.get("max_position_embeddings", 1024)),
+        max_position=settings.whole(settings.either("n_positions", "max_position_embeddings"), 1024),
         activation=read_activation(settings, "activation_function", "gelu_new"),
         tie_word_embeddings=settings.flag("tie_word_embeddings", True),
         norm_eps=settings.number("layer_norm_epsilon", 1e-5),

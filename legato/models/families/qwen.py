@@ -12,7 +12,7 @@ def qwen_layers(settings: Settings) -> tuple[Layer, ...]:
     window = read_window(settings, default=4096)
     if not settings.flag("use_sliding_window"):
         window = None
-    first = settings.get("max_window_layers", 28)
+    first = settings.whole("max_window_layers", 28, least=0)
     return read_layers(
         settings,
         rope_of(settings),

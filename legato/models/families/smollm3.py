@@ -12,10 +12,10 @@ from legato.models.settings import Settings
 def describe(settings: Settings) -> Described:
     num_layers = read_num_layers(settings)
     interval = settings.whole("no_rope_layer_interval", 4)
-    every = [int((layer + 1) % interval != 0) for layer in range(num_layers)]
-    has_rope = settings.get("no_rope_layers") or every  # 1 where there is one, whatever the name says
-    if len(has_rope) < num_layers:
-        raise settings.error(f"no_rope_layers is of {len(has_rope)} layers, not {num_layers}")
+    by_rule = [int((layer + 1) % interval != 0) for layer in range(num_layers)]
+    has_rope = settings.each(
+        "no_rope_layers", (0, 1), by_rule
+    )  # 1 where there is one, whatever the name says
     window = read_window(settings) if settings.flag("use_sliding_window") else None
     settings.get("sliding_window")  # has no meaning without the flag
     layers = read_layers(
@@ -30,7 +30,7 @@ def describe(settings: Settings) -> Described:
         is_tied=True,
         layers=tuple(
             layer if rotates else replace(layer, rope=None)
-            for layer, rotates in zip(layers, has_rope, strict=False)
+            for layer, rotates in zip(layers, has_rope, strict=True)
         ),
         has_qkv_bias=has_attention_bias,
         has_out_bias=has_attention_bias,

@@ -1,13 +1,13 @@
 """The special and added tokens that a folder's settings list beside its vocabulary."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from legato.core.errors import ModelError
-from legato.modelfiles.hf_config import read_json_if_present, token_text
+from legato.core.errors import ModelError, brief
+from legato.modelfiles.hf_config import read_json_if_present, table_of, token_id_of, token_text
+from legato.modelfiles.model_config import MAX_SIZE
 from legato.tokenization.special_tokens import special_tokens_of_folder
 
 FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
@@ -25,7 +25,9 @@ def add_listed_tokens(tokenizer: Tokenizer, folder: Path) -> dict[str, str]:
     config = read_json_if_present(folder / "config.json")
     for role in ("bos", "eos", "pad"):
         token_id = config.get(f"{role}_token_id")
-        text = tokenizer.id_to_token(token_id) if type(token_id) is int and token_id >= 0 else None
+        text = None
+        if type(token_id) is int and 0 <= token_id < MAX_SIZE:  # beyond 32 bits the library does not look
+            text = tokenizer.id_to_token(token_id)
         if role not in special and text is not None:
             special[role] = text
     more = read_json_if_present(folder / "tokenizer_config.json").get("additional_special_tokens")
@@ -41,26 +43,22 @@ def add_listed_tokens(tokenizer: Tokenizer, folder: Path) -> dict[str, str]:
 def _add_by_id(tokenizer: Tokenizer, folder: Path) -> None:
     tokens: dict[int, AddedToken] = {}
     for text, token_id in read_json_if_present(folder / "added_tokens.json").items():
-        tokens[_id(token_id, folder / "added_tokens.json")] = AddedToken(text, normalized=False)
+        tokens[token_id_of(token_id, folder / "added_tokens.json")] = AddedToken(text, normalized=False)
     file = folder / "tokenizer_config.json"
-    listed = read_json_if_present(file).get("added_tokens_decoder") or {}
+    listed = table_of(read_json_if_present(file), "added_tokens_decoder", file)
     for token_id, entry in listed.items():
-        tokens[_id(token_id, file)] = _added_token(entry, file)
+        tokens[token_id_of(token_id, file)] = _added_token(entry, file)
     for token_id in sorted(tokens):  # a new one gets the next id
         token = tokens[token_id]
         tokenizer.add_special_tokens([token]) if token.special else tokenizer.add_tokens([token])
         if tokenizer.token_to_id(token.content) != token_id:
-            raise ModelError(f"{folder}: the added token {token.content!r} cannot have the id {token_id}")
+            text = brief(repr(token.content))
+            raise ModelError(f"{folder}: the added token {text} cannot have the id {token_id}")
 
 
-def _id(value: Any, file: Path) -> int:
-    if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()):
-        return int(value)
-    raise ModelError(f"{file} gives an added token the id {value!r}")
-
-
-def _added_token(entry: Mapping[str, Any], file: Path) -> AddedToken:
+def _added_token(entry: Any, file: Path) -> AddedToken:
     text = token_text(entry)
-    if text is None:
-        raise ModelError(f"{file}: added_tokens_decoder holds {entry!r}, which has no content")
+    if text is None or not isinstance(entry, dict):
+        shown = brief(repr(entry))
+        raise ModelError(f"{file}: added_tokens_decoder holds {shown}, which is no object with a content")
     return AddedToken(text, **{flag: entry.get(flag) is True for flag in FLAGS})

@@ -6,8 +6,9 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models
 
-from legato.core.errors import ModelError
+from legato.core.errors import ModelError, brief
 from legato.modelfiles.hf_config import read_json, read_json_if_present
+from legato.modelfiles.model_config import MAX_SIZE
 from legato.tokenization.formats.splits import Splitting, splitting_named
 
 REMEDY = "load it with transformers and save it to get a tokenizer.json"
@@ -21,8 +22,8 @@ def build_from_vocab_files(folder: Path) -> Tokenizer:
     settings = read_json_if_present(folder / "tokenizer_config.json")
     splitting = _splitting(folder, settings)
     vocab: dict[str, Any] = read_json(folder / "vocab.json")
-    if not all(type(token_id) is int and token_id >= 0 for token_id in vocab.values()):
-        raise ModelError(f"{folder / 'vocab.json'} does not give every token an id")
+    if not all(type(token_id) is int and 0 <= token_id < MAX_SIZE for token_id in vocab.values()):
+        raise ModelError(f"{folder / 'vocab.json'} does not give every token an id below {MAX_SIZE}")
     try:
         tokenizer = Tokenizer(models.BPE(vocab, _merges(folder / "merges.txt")))
     except ModelError:
@@ -43,7 +44,7 @@ def _splitting(folder: Path, settings: Mapping[str, Any]) -> Splitting:
         name = "Qwen2Tokenizer" if model_type in QWEN2_MODELS else "GPT2Tokenizer"
     if name not in SPLITTING_OF_CLASS:
         raise ModelError(
-            f"{folder}: tokenizer_class is {name!r}; vocab.json and merges.txt are read of"
+            f"{folder}: tokenizer_class is {brief(repr(name))}; vocab.json and merges.txt are read of"
             f" {' and '.join(SPLITTING_OF_CLASS)}: {REMEDY}"
         )
     return splitting_named(SPLITTING_OF_CLASS[name])

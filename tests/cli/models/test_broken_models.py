@@ -153,7 +153,8 @@ def test_broken_model_is_told_of_in_one_line(
     told = capsys.readouterr()
     assert code == 1
     assert told.out == ""
-    (line,) = told.err.splitlines()
+    *steps, line = told.err.splitlines()
+    assert all(step.startswith("checking tiny: ") for step in steps)
     assert line.startswith("legato: error: ")
     assert str(folder / name) in line
     assert complaint in line

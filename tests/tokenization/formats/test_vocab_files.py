@@ -106,7 +106,11 @@ def test_listed_tokens_are_found_whole_under_their_ids(tmp_path: Path) -> None:
         ),
         ({"added_tokens_decoder": {"5000": {"content": "<x>"}}}, "'<x>' cannot have the id 5000"),
         ({"added_tokens_decoder": {"x": {"content": "<x>"}}}, "the id 'x'"),
-        ({"added_tokens_decoder": {"5": 7}}, "holds 7, which has no content"),
+        ({"added_tokens_decoder": {"5": 7}}, "holds 7, which is no object with a content"),
+        ({"added_tokens_decoder": {"5": "<x>"}}, "holds '<x>', which is no object with a content"),
+        ({"added_tokens_decoder": {"9" * 5000: {"content": "<x>"}}}, "the id '999"),
+        ({"added_tokens_decoder": [3]}, r"tokenizer_config\.json: added_tokens_decoder is \[3\], not an obj"),
+        ({"bos_token": "\ud800"}, r"tokenizer_config\.json holds text that is no Unicode"),
     ],
 )
 def test_settings_that_cannot_be_followed_are_refused(
@@ -123,6 +127,7 @@ def test_settings_that_cannot_be_followed_are_refused(
         ("merges.txt", "\n#version: 0.2\nab\n", r"merges\.txt: line 3 is not two tokens"),
         ("merges.txt", "zq qz\n", r"merges\.txt does not fit vocab\.json"),
         ("vocab.json", '{"a": "b"}', r"vocab\.json does not give every token an id"),
+        ("vocab.json", '{"a": 10000000000}', r"vocab\.json does not give every token an id"),
         ("vocab.json", "[]", r"vocab\.json holds no JSON object"),
     ],
 )
