@@ -97,7 +97,7 @@ def default_ours(default_path: Path) -> Callable[[str], CompiledProgram]:
 
 
 @pytest.fixture(scope="module")
-def default_theirs(default_path: Path) -> PreTrainedModel:
+def default_theirs(default_path: Path, quick_gguf: None) -> PreTrainedModel:
     """What from_pretrained(gguf_file=...) does, which asks for a further package to do it."""
     config = AutoConfig.from_pretrained(str(default_path.parent), gguf_file=default_path.name)
     model = LlamaForCausalLM(config).eval()

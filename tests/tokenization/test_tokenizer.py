@@ -249,6 +249,7 @@ def test_hand_checked_ids_of_the_default_model(
 
 @pytest.mark.model
 @pytest.mark.oracle
+@pytest.mark.usefixtures("quick_gguf")
 def test_default_model_agrees_with_transformers_but_for_foreign_digits(smollm: Tokenizer) -> None:
     from transformers import AutoTokenizer  # takes seconds to import
 
