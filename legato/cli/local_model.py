@@ -50,15 +50,17 @@ def open_local(arguments: argparse.Namespace, *, is_for_chat: bool = False) -> "
     config, server = resolve(EngineConfig, arguments).value, resolve(ServerConfig, arguments)
     level = "warning" if server.sources["log_level"] == "default" else server.value.log_level
     set_up_logging(level, log_format=server.value.log_format)
-    with open_engine(config, is_for_chat=is_for_chat) as opened:
+    with open_engine(config, is_for_text=True, is_for_chat=is_for_chat) as opened:
         yield opened
 
 
 @contextmanager
-def open_engine(config: EngineConfig, *, is_for_chat: bool = False) -> "Iterator[OpenedModel]":
+def open_engine(
+    config: EngineConfig, *, is_for_text: bool = False, is_for_chat: bool = False
+) -> "Iterator[OpenedModel]":
     """The model of a config, ready; its engine ends with the block. Raises ModelError or ConfigError.
 
-    is_for_chat  refuse a model that cannot chat before it is loaded
+    is_for_text, is_for_chat  refuse a model without a tokenizer, or that cannot chat, before it is loaded
     """
     from legato.frontend.open_llm import open_llm  # a third of a second, which --help need not wait for
     from legato.modelfiles.catalog import resolve as resolve_model
@@ -67,10 +69,11 @@ def open_engine(config: EngineConfig, *, is_for_chat: bool = False) -> "Iterator
     files = resolve_model(config.model, revision=config.revision, report=_tell)
     opened = open_llm(config)
     try:
+        if is_for_text and opened.llm.tokenizer is None:
+            raise ConfigError(f"{files.name} has no tokenizer; name one: --tokenizer DIR_OR_FILE")
         if is_for_chat and not opened.llm.can_chat:
-            lack = "chat template" if opened.llm.tokenizer is not None else "tokenizer"
             command = shlex.join(["legato", "generate", "--model", config.model])
-            raise ConfigError(f'{files.name} has no {lack}; {command} "…" continues a prompt')
+            raise ConfigError(f'{files.name} has no chat template; {command} "…" continues a prompt')
         asyncio.run(_wait_ready(opened, files.name))
         yield opened
     finally:

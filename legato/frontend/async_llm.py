@@ -35,6 +35,7 @@ LONG_TEXT_CHARS = 4096  # more text in one call, or more ids, is converted off t
 NUM_CONVERTERS = 2  # threads for that; more would only take the interpreter from the event loop
 MAX_CONVERSIONS = 1024  # running and waiting for a thread
 CONVERSION_RETRY_S = 1.0
+TOKENIZER_REMEDY = "where it is the only model, the setting tokenizer names one (--tokenizer DIR_OR_FILE)"
 
 Result = TypeVar("Result")
 
@@ -281,7 +282,7 @@ class AsyncLLM:
         if self.tokenizer is None:
             raise RequestError(
                 f"{self._name} has no tokenizer, and so no chat: complete a prompt of token ids instead"
-                " (/v1/completions; in Python generate())",
+                f" (/v1/completions; in Python generate()); {TOKENIZER_REMEDY}",
                 param="messages",
             )
         if self._chat_template is None:
@@ -294,7 +295,10 @@ class AsyncLLM:
 
     def _need_tokenizer(self, param: str) -> Tokenizer:
         if self.tokenizer is None:
-            raise RequestError("this model has no tokenizer: give token ids instead of text", param=param)
+            raise RequestError(
+                f"this model has no tokenizer: give token ids instead of text; {TOKENIZER_REMEDY}",
+                param=param,
+            )
         return self.tokenizer
 
 

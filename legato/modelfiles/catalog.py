@@ -38,7 +38,10 @@ def resolve(model: str, *, revision: str | None = None, report: Report | None = 
     report  called with plain lines about a download
     Raises ModelError when there is no such model or it cannot be had; ConfigError for a useless revision.
     """
-    return _resolve(model, revision, report or _say_nothing, may_download=True)
+    files = _resolve(model, revision, report or _say_nothing, may_download=True)
+    if (hidden := _hidden(model)) and files.path.is_dir() and not (files.path / "config.json").is_file():
+        raise ModelError(f"{files.path} has no config.json{hidden}")
+    return files
 
 
 def entries() -> tuple[CatalogEntry, ...]:
@@ -133,7 +136,14 @@ def _resolve(model: str, revision: str | None, report: Report, *, may_download: 
     if path.is_file() and path.suffix == ".gguf":
         return ModelFiles(served_name(model), path)
     reason = f": {PICKLED_REMEDY}" if path.suffix in PICKLED_SUFFIXES else ""
-    raise ModelError(f"{path} is neither a directory nor a .gguf file{reason}")
+    raise ModelError(f"{path} is neither a directory nor a .gguf file{reason or _hidden(model)}")
+
+
+def _hidden(model: str) -> str:
+    """What to say beside it where something useless here goes before the catalog's model of that name."""
+    if local(model) is None or all(entry.name != model for entry in CATALOG):
+        return ""
+    return f"; it lies here and hides the catalog's {model}: rename it, or work in another directory"
 
 
 def _shown(model: str) -> str:

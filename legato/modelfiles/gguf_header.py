@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from legato.core.errors import ModelError, brief
-from legato.modelfiles.weight_files import gguf_parts
+from legato.modelfiles.weight_files import gguf_parts, model_name
 
 MAX_ENTRIES = 1 << 16  # metadata keys, and tensors: far above any real model, so a false count ends early
 MAX_ARRAY_LEN = 1 << 22  # elements of one metadata array; the largest vocabularies have 2**18 tokens
@@ -156,6 +156,9 @@ def read_gguf_model(path: Path) -> GgufHeader:
     """
     header, parts = read_gguf_header(path), gguf_parts(path)
     count = header.metadata.get("split.count", 1) or 1
+    if count == 1 < len(parts):
+        name = model_name(path)
+        raise ModelError(f"{path} is a whole model under the name of a part: rename it, to {name}.gguf")
     if count != len(parts):
         names = "NAME-00001-of-00003.gguf"
         raise ModelError(f"{path} is one of {count} parts, which have to keep their names, like {names}")

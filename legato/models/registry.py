@@ -67,7 +67,7 @@ def _family_of(config: ModelConfig) -> Family:
         return known[config.architecture]
     nearest = _nearest(config.architecture, known)
     hint = f"the nearest that is: {nearest}; " if nearest else ""
-    listed = sorted({each.hf_names[0] if is_hf else each.gguf_names[0] for each in known.values()})
+    listed = sorted(name for name in known if not is_hf or name != name.lower())  # those are model_type's
     raise ModelError(
         f"{config.source}: the architecture {config.architecture!r} is not supported;"
         f" {hint}all that are: {', '.join(listed)}"

@@ -19,7 +19,7 @@ from legato.tokenization.formats.sentencepiece_file import build_from_sentencepi
 from legato.tokenization.formats.vocab_files import build_from_vocab_files
 from legato.tokenization.special_tokens import special_tokens_of_folder, special_tokens_of_gguf
 
-OTHER_FORMATS = ("vocab.json", "spiece.model", "tiktoken.model", "tekken.json")
+OTHER_FORMATS = ("spiece.model", "tiktoken.model", "tekken.json")
 BOS_BY_DEFAULT = ("opt",)  # models whose prompts begin with bos, though older folders do not say so
 
 logger = logging.getLogger(__name__)
@@ -174,6 +174,13 @@ def _from_folder(folder: Path, *, is_required: bool) -> Tokenizer | None:
     if "tokenizer.model" in names:
         backend = build_from_sentencepiece_file(folder / "tokenizer.model")
         return _with_listed_tokens(backend, folder, None)
+    pair = ("vocab.json", "merges.txt")
+    if halves := [name for name in pair if (folder / name).is_file()]:
+        lack = next(name for name in pair if name not in halves)
+        raise ModelError(
+            f"{folder} has {halves[0]} without {lack}, which belongs to it: put it there, or give another"
+            " tokenizer by --tokenizer DIR_OR_FILE"
+        )
     others = [name for name in OTHER_FORMATS if (folder / name).is_file()]
     found = f"; {', '.join(others)} cannot be read: save it with transformers to get one" if others else ""
     message = f"{folder} has no tokenizer.json{found}"

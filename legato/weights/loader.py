@@ -116,7 +116,12 @@ def _check(
 ) -> None:
     """num_parts: weights that the tensor holds."""
     if tensor.name not in headers:
-        raise ModelError(f"{path}: tensor {tensor.name!r} is missing")
+        reason = (
+            "config.json is of another model than the weights, or some of their files are not there"
+            if path.is_dir()
+            else "the file is not what its header says, or not whole"
+        )
+        raise ModelError(f"{path}: tensor {tensor.name!r} is missing: {reason}; download the model again")
     expected = weight.shape[::-1] if tensor.is_transposed else weight.shape
     if tensor.is_stacked:
         num_shares = tensor.share[1]

@@ -90,8 +90,10 @@ def integer_dtype(path: Path, name: str, type_name: str) -> np.dtype[Any]:
 def _read_header(data: mmap.mmap) -> dict[str, StoredTensor]:
     header_bytes = int.from_bytes(data[:8], "little")
     start = 8 + header_bytes
-    if header_bytes > MAX_HEADER_BYTES or start > len(data):
+    if header_bytes > MAX_HEADER_BYTES:
         raise ValueError(f"its header claims {header_bytes} bytes")
+    if start > len(data):
+        raise ValueError(f"it is cut off at byte {len(data)}, in its header; download it again")
     header = json.loads(data[8:start], object_pairs_hook=_unique)
     if not isinstance(header, dict):
         raise ValueError("its header is no JSON object")

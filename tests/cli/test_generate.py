@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,15 +40,22 @@ def test_what_does_not_fit_is_told_before_the_model_is_loaded(
     assert error in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("parts", "lack"), [({"chat_template": None}, "chat template"), ({"has_tokenizer": False}, "tokenizer")]
-)
 def test_chat_with_a_model_that_cannot_is_refused_at_the_start(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], parts: dict[str, Any], lack: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = write_tiny_model(tmp_path / "tiny", **parts)
+    model = write_tiny_model(tmp_path / "tiny", chat_template=None)
     assert main(["chat", str(model)]) == 2
-    assert f'tiny has no {lack}; legato generate --model {model} "…" continues' in capsys.readouterr().err
+    remedy = f'legato generate --model {model} "…" continues'
+    assert f"tiny has no chat template; {remedy}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["chat"], ["generate", "Hi", "--model"]])
+def test_text_for_a_model_without_a_tokenizer_is_refused_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    model = write_tiny_model(tmp_path / "tiny", has_tokenizer=False)
+    assert main([*command, str(model)]) == 2
+    assert "tiny has no tokenizer; name one: --tokenizer DIR_OR_FILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["serve", "chat"])

@@ -117,8 +117,22 @@ def test_packaged_model_that_was_damaged_later_is_found(home: Path, entry: Catal
 
 def test_what_lies_here_goes_before_a_short_name(tmp_path: Path, entry: CatalogEntry) -> None:
     (tmp_path / NAME).mkdir()
+    write_json(tmp_path / NAME / "config.json", {})
     assert catalog.resolve(NAME).path == Path(NAME)
     assert catalog.find_entry(NAME) is None
+
+
+@pytest.mark.parametrize(
+    ("make", "lack"),
+    [(Path.mkdir, "has no config.json"), (Path.touch, "is neither a directory nor a .gguf file")],
+)
+def test_what_hides_a_short_name_and_is_no_model_is_said_to(
+    tmp_path: Path, entry: CatalogEntry, make: Callable[[Path], None], lack: str
+) -> None:
+    make(tmp_path / NAME)
+    remedy = f"it lies here and hides the catalog's {NAME}: rename it, or work in another directory"
+    with pytest.raises(ModelError, match=f"^{NAME} {lack}; {remedy}$"):
+        catalog.resolve(NAME)
 
 
 def test_model_of_ones_own_has_no_published_hashes(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ def test_rope_theta_is_read_in_every_spelling(tmp_path: Path, spelling: dict[str
     [
         ({"architectures": ["AbacusForCausalLM"]}, "AbacusForCausalLM' is not supported; all that are"),
         ({"architectures": ["DeepseekV3ForCausalLM"]}, "is not supported; all that are"),
+        ({"architectures": ["BloomForCausalLM"]}, "all that are: GPT2LMHeadModel, Gemma2ForCausalLM, "),
+        ({"architectures": ["X"]}, "Gemma3ForConditionalGeneration, .*, Mistral3ForConditionalGeneration, "),
         ({"architectures": ["Gemma3nForConditionalGeneration"]}, "nearest that is: Gemma3For"),
         ({"architectures": None, "model_type": "lama"}, "nearest that is: llama;"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor is missing"),

@@ -82,6 +82,15 @@ def test_part_at_fault_is_named(parts: Path, fault: str) -> None:
         GgufFile(part(parts, number))
 
 
+def test_whole_model_under_the_name_of_a_part_is_told_to_take_another(tmp_path: Path) -> None:
+    whole = tmp_path / "m-00001-of-00002.gguf"
+    whole.write_bytes(gguf_bytes({}, {}))
+    with pytest.raises(
+        ModelError, match=r"is a whole model under the name of a part: rename it, to m\.gguf$"
+    ):
+        GgufFile(whole)
+
+
 def test_part_under_another_name_is_told_to_keep_its_own(parts: Path) -> None:
     renamed = part(parts, 1).rename(parts / "model.gguf")
     with pytest.raises(ModelError, match=r"model\.gguf is one of 3 parts, which have to keep their names"):

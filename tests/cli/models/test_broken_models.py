@@ -95,8 +95,11 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str, str]] = {
     ),
     "larger vocabulary": (change_config(vocab_size=9999), WEIGHTS, f"'{EMBEDDINGS}' has shape"),
     "smaller vocabulary": (change_config(vocab_size=100), "", "the model's vocabulary ends at 99"),
+    "more layers": (
+        change_config(num_hidden_layers=5), "", "is missing: config.json is of another model",
+    ),
     "wrong width": (change_config(intermediate_size=128), WEIGHTS, "has shape"),
-    "weights cut off in their header": (cut(WEIGHTS, 0.001), WEIGHTS, "its header claims"),
+    "weights cut off in their header": (cut(WEIGHTS, 0.001), WEIGHTS, "in its header; download it again"),
     "weights cut off in their numbers": (cut(WEIGHTS), WEIGHTS, "was a download cut off?"),
     "weights empty": (cut(WEIGHTS, 0), WEIGHTS, "is empty; download it again"),
     "no weights": (lambda folder: (folder / WEIGHTS).unlink(), "", "nor pytorch_model.bin, nor the index"),

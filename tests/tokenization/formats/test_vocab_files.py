@@ -120,6 +120,14 @@ def test_settings_that_cannot_be_followed_are_refused(
         load_tokenizer(write_folder(tmp_path, OPT, settings))
 
 
+@pytest.mark.parametrize(("there", "absent"), [("vocab.json", "merges.txt"), ("merges.txt", "vocab.json")])
+def test_half_of_the_files_is_refused_with_what_is_missing(tmp_path: Path, there: str, absent: str) -> None:
+    folder = write_folder(tmp_path, OPT)
+    (folder / absent).unlink()
+    with pytest.raises(ModelError, match=rf"has {there} without {absent}, .* --tokenizer DIR_OR_FILE"):
+        load_tokenizer(folder)
+
+
 @pytest.mark.parametrize(
     ("file", "text", "complaint"),
     [
