@@ -161,7 +161,9 @@ def read_gguf_model(path: Path) -> GgufHeader:
         raise ModelError(f"{path} is a whole model under the name of a part: rename it, to {name}.gguf")
     if count != len(parts):
         names = "NAME-00001-of-00003.gguf"
-        raise ModelError(f"{path} is one of {count} parts, which have to keep their names, like {names}")
+        raise ModelError(
+            f"{path} is one of {brief(repr(count))} parts, which have to keep their names, like {names}"
+        )
     if path != parts[0]:
         raise ModelError(f"{path} is not the first of its parts: name {parts[0].name}")
     tensors: dict[str, GgufTensor] = {}

@@ -95,3 +95,9 @@ def test_part_under_another_name_is_told_to_keep_its_own(parts: Path) -> None:
     renamed = part(parts, 1).rename(parts / "model.gguf")
     with pytest.raises(ModelError, match=r"model\.gguf is one of 3 parts, which have to keep their names"):
         GgufFile(renamed)
+
+
+def test_number_of_parts_that_is_none_is_told_of_in_short(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(gguf_bytes({"split.count": "x" * 3000}, {}))
+    with pytest.raises(ModelError, match=r"m\.gguf is one of 'x+… parts"):
+        GgufFile(tmp_path / "m.gguf")
