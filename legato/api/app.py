@@ -13,7 +13,6 @@ from starlette.middleware.cors import CORSMiddleware
 
 from legato import __version__
 from legato.api.answers.measured import PREDICTED_TTFT
-from legato.api.answers.plain import cancel_and_wait
 from legato.api.answers.running import RunningCalls
 from legato.api.errors import install_error_handlers
 from legato.api.explain.explanations import Explanations
@@ -32,6 +31,7 @@ from legato.core.api_keys import with_keys_of_file
 from legato.core.config import ServerConfig
 from legato.core.errors import LegatoError
 from legato.core.own_thread import in_own_thread
+from legato.core.tasks import cancel_and_wait
 from legato.observability.metrics import Metrics
 from legato.observability.tracing import Tracer, open_tracer
 

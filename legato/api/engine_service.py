@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from legato.api.answers.plain import cancel_and_wait
 from legato.api.service import ServiceState
 from legato.core.config import EngineConfig
 from legato.core.errors import (
@@ -22,6 +21,7 @@ from legato.core.errors import (
     OverloadedError,
 )
 from legato.core.own_thread import in_own_thread
+from legato.core.tasks import cancel_and_wait
 from legato.frontend.open_llm import OpenedModel, open_llm
 from legato.ipc.engine_client import EngineClient, EngineStage
 from legato.ipc.messages import EngineStats, Failed

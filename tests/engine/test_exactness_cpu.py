@@ -71,7 +71,14 @@ def test_two_hundred_requests_have_the_bits_that_they_have_alone(
 
 
 @pytest.mark.parametrize("isa", instruction_sets()[1:])
-@pytest.mark.parametrize("mode", ["batched", "chunks of 16", "preempted", "pages of 1"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "batched",
+        "preempted",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("chunks of 16", "pages of 1")),
+    ],
+)
 def test_every_instruction_set_keeps_the_promise(
     isa: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

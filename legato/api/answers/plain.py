@@ -12,6 +12,7 @@ from starlette.types import Receive
 from legato.api.answers.chat import ChatDelta
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason
+from legato.core.tasks import cancel_and_wait
 from legato.core.timing import Timing
 from legato.frontend.generator import TextStream, Usage
 from legato.tokenization.tool_calls.reader import ToolCallDelta
@@ -79,13 +80,6 @@ async def until_disconnect(receive: Receive) -> None:
     """Return when the client has left; the body must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def cancel_and_wait(*tasks: "asyncio.Future[Any]") -> None:
-    """End tasks whose results nobody needs; they have ended when this returns."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _join(stream: TextStream, num_answers: int) -> list[Answer]:

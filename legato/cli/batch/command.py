@@ -101,10 +101,10 @@ async def _answer_all(
     tally: "Tally",
     num_in_flight: int,
 ) -> None:
-    from legato.api.answers.plain import cancel_and_wait
     from legato.api.asgi import app_for
     from legato.cli.batch.lines import read_lines
     from legato.cli.batch.runner import BatchRun
+    from legato.core.tasks import cancel_and_wait
 
     app = app_for(service, server)
     lines = read_lines(stream, output.answered)

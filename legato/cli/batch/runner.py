@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 
 from fastapi import FastAPI
 
-from legato.api.answers.plain import cancel_and_wait
 from legato.api.service import ModelService
 from legato.cli.batch.app_call import Reply, post
 from legato.cli.batch.lanes import Lanes
@@ -14,6 +13,7 @@ from legato.cli.batch.output import Output
 from legato.cli.batch.rows import Row, answer_row, fault_row
 from legato.cli.batch.tally import Tally
 from legato.core.own_thread import in_own_thread
+from legato.core.tasks import cancel_and_wait
 
 TRIED_AGAIN = frozenset({429, 503})  # the queue was full, or the engine died: the line may be innocent
 CHANGED_HEADERS = {"x-legato-ignored": "ignored", "x-legato-adjusted": "adjusted"}

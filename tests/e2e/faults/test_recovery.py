@@ -110,18 +110,18 @@ async def _counted(stream: AsyncIterator[TextDelta], kills: "Kills | None") -> A
 
 
 class Kills:
-    """Sends a signal to the engine whenever so many more tokens have come."""
+    """Sends a signal to the engine whenever so many more tokens have come, `num_left` times."""
 
-    def __init__(self, engines: Engines, rng: random.Random, how: signal.Signals) -> None:
-        self.num_sent = 0
+    def __init__(self, engines: Engines, rng: random.Random, how: signal.Signals, num_left: int) -> None:
+        self.num_left = num_left
         self._engines, self._rng, self._how = engines, rng, how
         self._tokens_left = rng.randrange(1, 400)
 
     def count(self, num_tokens: int) -> None:
         self._tokens_left -= num_tokens
-        if self._tokens_left <= 0:
+        if self._tokens_left <= 0 and self.num_left:
             self._tokens_left = self._rng.randrange(1, 400)
-            self.num_sent += 1
+            self.num_left -= 1
             self._engines.kill(self._how)
 
 
@@ -140,8 +140,8 @@ def test_no_token_is_lost_repeated_or_different_when_engines_die(
 ) -> None:
     async def main() -> None:
         undisturbed = await answers(llm)
-        kills = Kills(engines, random.Random(num_kills), how)
-        while kills.num_sent < num_kills:
+        kills = Kills(engines, random.Random(num_kills), how, num_kills)
+        while kills.num_left:
             assert await answers(llm, kills) == undisturbed
 
     asyncio.run(main())
