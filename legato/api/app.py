@@ -28,10 +28,9 @@ from legato.api.transport.size_limit import SizeLimit
 from legato.api.transport.slow_readers import SlowReaders
 from legato.api.transport.spans import Spans
 from legato.core.api_keys import with_keys_of_file
+from legato.core.background import cancel_and_wait, in_own_thread
 from legato.core.config import ServerConfig
 from legato.core.errors import LegatoError
-from legato.core.own_thread import in_own_thread
-from legato.core.tasks import cancel_and_wait
 from legato.observability.metrics import Metrics
 from legato.observability.tracing import Tracer, open_tracer
 

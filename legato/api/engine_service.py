@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from legato.api.service import ServiceState
+from legato.core.background import cancel_and_wait, in_own_thread
 from legato.core.config import EngineConfig
 from legato.core.errors import (
     IS_ENDING,
@@ -20,8 +21,6 @@ from legato.core.errors import (
     NotReadyError,
     OverloadedError,
 )
-from legato.core.own_thread import in_own_thread
-from legato.core.tasks import cancel_and_wait
 from legato.frontend.open_llm import OpenedModel, open_llm
 from legato.ipc.engine_client import EngineClient, EngineStage
 from legato.ipc.messages import EngineStats, Failed

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from legato.api.answers.plain import until_disconnect
 from legato.api.errors import ErrorAnswer, describe
 from legato.api.json_text import encode_line
-from legato.core.tasks import cancel_and_wait
+from legato.core.background import cancel_and_wait
 from legato.frontend.generator import TextStream
 
 HEARTBEAT_S = 15.0

@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from legato.core.background import in_own_thread
 from legato.core.errors import ConfigError, OverloadedError
-from legato.core.own_thread import in_own_thread
 from legato.modelfiles.tokenizer_file import keep_tokenizer
 from legato.tokenization.grammar_helper import GrammarHelper
 from legato.tokenization.tokenizer import Tokenizer

@@ -19,7 +19,7 @@ from legato.api.answers.logprobs import (
 from legato.api.answers.plain import Answer, ToolCall
 from legato.api.answers.report import Report, echoed_text
 from legato.api.answers.timings import timings_json
-from legato.core.own_thread import in_own_thread
+from legato.core.background import in_own_thread
 from legato.frontend.generator import Prompt, TextDelta, TextStream, Usage, Vocabulary
 from legato.tokenization.tool_calls.reader import ToolCallDelta
 

@@ -10,9 +10,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from legato.api.answers.chat import ChatDelta
+from legato.core.background import cancel_and_wait
 from legato.core.plan import TokenLogprobs
 from legato.core.sampling_params import FinishReason
-from legato.core.tasks import cancel_and_wait
 from legato.core.timing import Timing
 from legato.frontend.generator import TextStream, Usage
 from legato.tokenization.tool_calls.reader import ToolCallDelta

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from legato.api.service import ModelService
+from legato.core.background import cancel_and_wait
 from legato.core.errors import LegatoError
 from legato.core.sampling_params import SamplingParams
-from legato.core.tasks import cancel_and_wait
 
 BUDGET_S = 10.0  # a probe's answer comes within it, whatever the engine does
 FRESH_S = 1.0  # so long is an engine that was seen to compute asked nothing more

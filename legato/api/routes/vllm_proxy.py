@@ -11,8 +11,8 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
+from legato.core.background import in_own_thread
 from legato.core.errors import NotReadyError, OverloadedError, RequestError
-from legato.core.own_thread import in_own_thread
 from legato.core.sampling_params import SamplingParams
 
 # What an OpenAI server knows under the same name; the rest is sent only when it was set, for vLLM knows it.

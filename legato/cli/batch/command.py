@@ -104,7 +104,7 @@ async def _answer_all(
     from legato.api.asgi import app_for
     from legato.cli.batch.lines import read_lines
     from legato.cli.batch.runner import BatchRun
-    from legato.core.tasks import cancel_and_wait
+    from legato.core.background import cancel_and_wait
 
     app = app_for(service, server)
     lines = read_lines(stream, output.answered)

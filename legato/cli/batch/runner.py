@@ -12,8 +12,7 @@ from legato.cli.batch.lines import BadLine, KnownLine, Line
 from legato.cli.batch.output import Output
 from legato.cli.batch.rows import Row, answer_row, fault_row
 from legato.cli.batch.tally import Tally
-from legato.core.own_thread import in_own_thread
-from legato.core.tasks import cancel_and_wait
+from legato.core.background import cancel_and_wait, in_own_thread
 
 TRIED_AGAIN = frozenset({429, 503})  # the queue was full, or the engine died: the line may be innocent
 CHANGED_HEADERS = {"x-legato-ignored": "ignored", "x-legato-adjusted": "adjusted"}

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from legato.core.own_thread import in_own_thread
+from legato.core.background import in_own_thread
 
 
 def test_result_and_fault_come_back() -> None:
