@@ -63,8 +63,8 @@ def serve(channel: Channel[ToEngine], board: ProgressBoard) -> str:
     except (LegatoError, OSError) as error:
         channel.send([StartFailed(error=str(error))])
         return "the start failed"  # the API process says why
-    except MemoryError:
-        raise  # the next engine may have more
+    except (MemoryError, ChannelClosedError):
+        raise  # the next engine may have more memory, and somebody to tell
     except Exception as error:  # a fault of our own, which another engine would have as well
         logger.exception("%s could not be loaded", start.config.model)
         reason = brief(f"{type(error).__name__}: {error}")
