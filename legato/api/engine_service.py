@@ -53,9 +53,7 @@ class EngineService:
         self._failure: LegatoError | None = None
         self._is_closed = self._is_ending = False
         self._doing = "its files and its tokenizer are read"  # until it is opened
-        self._held: set[Future[None]] = (
-            set()
-        )  # of calls that wait for the engine: it fails when they need not
+        self._held: set[Future[None]] = set()  # one of each call that waits for the engine; it refuses it
 
     @property
     def generator(self) -> "AsyncLLM":

@@ -65,7 +65,10 @@ def serve(channel: Channel[ToEngine], board: ProgressBoard) -> str:
         return "the start failed"  # the API process says why
     except (MemoryError, ChannelClosedError):
         raise  # the next engine may have more memory, and somebody to tell
-    except Exception as error:  # a fault of our own, which another engine would have as well
+    except Exception as error:
+        if start.is_second:
+            raise  # one has worked: the next may again
+        # a fault of our own, which another engine would have as well
         logger.exception("%s could not be loaded", start.config.model)
         reason = brief(f"{type(error).__name__}: {error}")
         text = f"{start.config.model}: the model could not be loaded ({reason}); see the log"
